@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from surgery.base.operators.moving import RESHAPES as RESHAPES
     from surgery.base.promises import Parity as Parity
     from surgery.engine.bridges.installed_tools import OptimizerPass as OptimizerPass
-    from surgery.engine.bridges.objects import add_pass as add_pass
+    from surgery.engine.bridges.pass_objects import add_pass as add_pass
     from surgery.engine.bridges.run_tool import run_tool as run_tool
     from surgery.engine.pipeline.edit import EditedGraph as EditedGraph
     from surgery.engine.pipeline.edit import edit as edit
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from surgery.engine.registry.options import FilePath as FilePath
     from surgery.engine.registry.options import Keeps as Keeps
     from surgery.engine.registry.options import Size as Size
-    from surgery.engine.why.asked import explain as explain
+    from surgery.engine.why.why_by_name import explain as explain
     from surgery.features.bisection.bisect import bisect as bisect
     from surgery.features.differences.diff import diff as diff
     from surgery.features.frameworks.export import export as export
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from surgery.features.inspection.inspect import histogram as histogram
     from surgery.features.inspection.inspect import inspect as inspect
     from surgery.features.inspection.opsets import opset as opset
-    from surgery.features.planning.make import plan as plan
+    from surgery.features.planning.plan_making import plan as plan
     from surgery.features.splitting.split import split as split
     from surgery.features.workbench.session import Session as Session
     from surgery.interface.drawing.model_view import view as view
@@ -122,10 +122,10 @@ _HOMES = {
     "Result": "engine.pipeline.records",
     "Session": "features.workbench.session",
     "histogram": "features.inspection.inspect",
-    "explain": "engine.why.asked",
+    "explain": "engine.why.why_by_name",
     "opset": "features.inspection.opsets",
     "check": "verification.verdict.validity",
-    "plan": "features.planning.make",
+    "plan": "features.planning.plan_making",
     "view": "interface.drawing.model_view",
     "run": "engine.pipeline.single",
     "apply": "engine.pipeline.runner",
@@ -185,7 +185,7 @@ _HOMES = {
     "TensorSpec": "verification.inputs.spec",
     "Value": "model.graph.values",
     "VerifySpec": "verification.inputs.spec",
-    "add_pass": "engine.bridges.objects",
+    "add_pass": "engine.bridges.pass_objects",
     "compute": "model.analysis.evaluate",
     "data_type": "model.graph.literals",
     "graph_pass": "engine.registry.declare",

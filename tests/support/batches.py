@@ -7,8 +7,8 @@ from pathlib import Path
 
 import onnx
 
-from surgery.engine.batching.entry import Entry
 from surgery.engine.batching.ledger import LedgerRow
+from surgery.engine.batching.model_entry import Entry
 from surgery.model.graph import text
 
 IDENTITIES = "g (float[2] x) => (float[2] y) {{ a = Relu(x){more} y = Identity({last}) }}"

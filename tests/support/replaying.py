@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from surgery.engine.pipeline.records import StepRecord
-from surgery.features.differences.side import Side
+from surgery.features.differences.compared_model import Side
 from surgery.interface.drawing import History
 from surgery.interface.drawing.node_data import NodeData
 from surgery.interface.drawing.tracked_nodes import INPUT, TrackedNodes

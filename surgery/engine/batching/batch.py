@@ -13,10 +13,10 @@ from typing import Any
 from surgery.base.errors import OutputError, UsageError
 from surgery.base.json_record import Record
 from surgery.engine.batching import failure_groups, model_selection, resume
-from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.executors import maker
 from surgery.engine.batching.input_digests import environment, recipe_digest, settings_digest
 from surgery.engine.batching.ledger import STATES, Ledger, LedgerRow
+from surgery.engine.batching.model_entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.output_folder import OutputFolder, absolute, local_recipe
 from surgery.engine.batching.schedule import Rules, Schedule, Watcher
 from surgery.engine.provenance.file_digests import file_or_folder

@@ -7,8 +7,8 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from surgery.base.errors import UsageError, internal
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Executor
+from surgery.engine.batching.model_entry import BatchLimits
 from surgery.model.wire.globs import did_you_mean
 
 ENTRY_POINTS = "surgery.executors"

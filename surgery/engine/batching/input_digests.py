@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from surgery.engine.batching.entry import Settings
+from surgery.engine.batching.model_entry import Settings
 from surgery.engine.provenance.file_digests import digest_of, file_or_folder
 from surgery.model.wire.digests import file_digest
 

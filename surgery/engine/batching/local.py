@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from surgery.base.workers.process_memory import private_bytes_below
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Event
+from surgery.engine.batching.model_entry import BatchLimits
 from surgery.engine.batching.slot import INTERVAL, LostError, Slot, mib
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import folders
-from surgery.engine.batching.entry import Entry
+from surgery.engine.batching.model_entry import Entry
 from surgery.engine.batching.output_folder import absolute, named_recipe, placed
 from surgery.model.remote import urls
 from surgery.model.wire.globs import did_you_mean

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import folders, manifest
-from surgery.engine.batching.entry import Entry
 from surgery.engine.batching.folders import SUFFIX, OnError
+from surgery.engine.batching.model_entry import Entry
 from surgery.engine.batching.output_folder import absolute, named_recipe, placed, storable
 from surgery.model.remote import listing, urls
 from surgery.model.storage.saving import DATA_SUFFIX

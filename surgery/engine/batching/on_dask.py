@@ -16,9 +16,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import UsageError, WorkerError
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Event
 from surgery.engine.batching.input_digests import environment
+from surgery.engine.batching.model_entry import BatchLimits
 from surgery.engine.batching.slot import LostError, Slot
 
 if TYPE_CHECKING:

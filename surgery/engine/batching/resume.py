@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from surgery.base.errors import SurgeryError
-from surgery.engine.batching.entry import BatchLimits, Entry
 from surgery.engine.batching.input_digests import digest_of_files
 from surgery.engine.batching.ledger import BROKE, LedgerRow
+from surgery.engine.batching.model_entry import BatchLimits, Entry
 from surgery.engine.batching.output_folder import OutputFolder, sizes, versions
 from surgery.engine.provenance.file_digests import digest_of
 from surgery.model.remote import urls

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from surgery.engine.batching.entry import Entry, Settings
 from surgery.engine.batching.events import Event, Executor
 from surgery.engine.batching.ledger import Ledger, LedgerRow, outcome_of
+from surgery.engine.batching.model_entry import Entry, Settings
 from surgery.engine.batching.output_folder import OutputFolder
 
 _WAIT: Final = 0.25

@@ -10,8 +10,8 @@ from typing import Any
 from surgery.base.errors import WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, TIMEOUT, Worker, WorkerRaised, shorten
 from surgery.base.workers.process_memory import private_bytes, private_bytes_below
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.job import FUNCTION
+from surgery.engine.batching.model_entry import BatchLimits
 
 _PRELOAD = ("surgery.engine.batching.warm",)
 _KEEP = 1 << 30

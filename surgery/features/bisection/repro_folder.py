@@ -194,7 +194,7 @@ def _reproduces(repro: Repro, script: Path) -> bool:
     kind = repro.shown.kind
     with Worker(timeout=repro.timeout, preload=("onnxruntime",)) as worker:
         try:
-            worker.call("surgery.features.bisection.plain:run", path=str(script.absolute()))
+            worker.call("surgery.features.bisection.repro_script:run", path=str(script.absolute()))
         except WorkerRaised as error:
             return kind == ("values" if error.type_name == "AssertionError" else "refused")
         except WorkerError as error:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.traits import attribute_default
 from surgery.features.differences.changes import Change, of_one
+from surgery.features.differences.compared_model import Side, Value
 from surgery.features.differences.matching import Matching
 from surgery.features.differences.node_differences import NodePair
-from surgery.features.differences.side import Side, Value
 from surgery.model.proto.lineage_entries import GRAPHS, LineageEntry
 from surgery.model.wire.stored_lists import with_list
 

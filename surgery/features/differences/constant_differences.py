@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.json_record import Record
+from surgery.features.differences.compared_model import Side, Value
 from surgery.features.differences.constant_distances import Distance, distance, sign_of
 from surgery.features.differences.matching import Matching, instead
-from surgery.features.differences.side import Side, Value
 from surgery.model.storage import Weights, payload_bytes, same_elements
 
 if TYPE_CHECKING:

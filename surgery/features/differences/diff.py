@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surgery.features.differences.compared_model import Side
 from surgery.features.differences.constant_differences import constants
 from surgery.features.differences.difference import Difference, compare, with_costs
 from surgery.features.differences.matching import Matching
 from surgery.features.differences.node_differences import Correspondence
 from surgery.features.differences.replacement_causes import correspondence
-from surgery.features.differences.side import Side
 from surgery.model import storage
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from surgery.features.differences import signs
+from surgery.features.differences import node_hashes
+from surgery.features.differences.compared_model import Side, Value
 from surgery.features.differences.node_differences import How, NodePair, ReplacedNodes
-from surgery.features.differences.side import Side, Value
-from surgery.features.differences.signs import Numbers
+from surgery.features.differences.node_hashes import Numbers
 from surgery.model.proto.lineage_entries import LineageEntry
 
 
@@ -47,9 +47,9 @@ class Matching:
         self._scopes_back: dict[str, str] = {}
         self._by_name()
         self._by_lineage()
-        self._by("name", signs.by_name(self.scope_of, stamped=False))
+        self._by("name", node_hashes.by_name(self.scope_of, stamped=False))
         while self._by_structure() or self._by_place():
-            self._by("name", signs.by_name(self.scope_of, stamped=False))
+            self._by("name", node_hashes.by_name(self.scope_of, stamped=False))
         self._by_value()
 
     def scope_of(self, scope: str) -> str:
@@ -104,11 +104,11 @@ class Matching:
 
     def _by_name(self) -> None:
         numbers = Numbers()
-        told = [signs.forward(side, numbers, self.scope_of) for side in (self.before, self.after)]
+        told = [node_hashes.forward(side, numbers, self.scope_of) for side in (self.before, self.after)]
         self.computed = {**told[0], **told[1]}
-        for key in (signs.by_name(self.scope_of, stamped=True), signs.by_value(self.scope_of)):
+        for key in (node_hashes.by_name(self.scope_of, stamped=True), node_hashes.by_value(self.scope_of)):
             here, there = self.before.unique(key), self.after.unique(key)
-            for sign in signs.disagree(here, there, *told):
+            for sign in node_hashes.disagree(here, there, *told):
                 del here[sign]
             self._match_all("name", here, there)
 
@@ -144,13 +144,13 @@ class Matching:
         """Match by weights, by operation and operands, and by operation and readers; return the number of matches."""
 
         def forward(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
-            return signs.forward(side, numbers, self.scope_of, self._identity)
+            return node_hashes.forward(side, numbers, self.scope_of, self._identity)
 
         def backward(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
-            return signs.backward(side, numbers, self.scope_of, self._identity)
+            return node_hashes.backward(side, numbers, self.scope_of, self._identity)
 
         def by_weights(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
-            return signs.by_weights(side, numbers, self.scope_of)
+            return node_hashes.by_weights(side, numbers, self.scope_of)
 
         found = sum(map(self._by_signs, (by_weights, forward, backward)))
         return found or self._by_signs(forward, alike=True)
@@ -175,7 +175,9 @@ class Matching:
 
     def _by_count(self, *, around: bool) -> int:
         numbers = Numbers()
-        here, there = (signs.local(side, numbers, self.scope_of, around=around) for side in (self.before, self.after))
+        here, there = (
+            node_hashes.local(side, numbers, self.scope_of, around=around) for side in (self.before, self.after)
+        )
         counts, others = Counter(here.values()), Counter(there.values())
         return self._by_order("structure", {e: s for e, s in {**here, **there}.items() if counts[s] == others[s]})
 

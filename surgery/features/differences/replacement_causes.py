@@ -9,9 +9,9 @@ from itertools import islice
 
 from surgery.base.operators.traits import RANDOM
 from surgery.features.differences.alterations import altered
+from surgery.features.differences.compared_model import Side, Value
 from surgery.features.differences.matching import Matching, instead
 from surgery.features.differences.node_differences import Cause, Correspondence, Lone, ReplacedNodes
-from surgery.features.differences.side import Side, Value
 from surgery.model.proto.lineage_entries import CONSTANT, LineageEntry
 
 _FAR = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from surgery.base.json_record import Record
 from surgery.features.inspection.activations import Activations, activations
-from surgery.features.inspection.binding import bind, dynamic_dims, inlined
+from surgery.features.inspection.bound_dims import bind, dynamic_dims, inlined
 from surgery.features.inspection.constant_tensors import WeightSummary, weights
 from surgery.features.inspection.costs import Costs, costs
 from surgery.features.inspection.findings import Finding, findings

@@ -16,9 +16,9 @@ from surgery.engine.provenance import statement_summary
 from surgery.model import storage
 from surgery.model.proto.lineage_entries import function_name
 from surgery.model.storage.summary import data_files, operators
-from surgery.model.wire.collection import collection_paused
 from surgery.model.wire.descriptions import DescriptionBytes, description_bytes
 from surgery.model.wire.digests import STATEMENT_KEY
+from surgery.model.wire.garbage_collection import collection_paused
 
 if TYPE_CHECKING:
     import onnx

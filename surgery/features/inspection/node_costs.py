@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.moving import RESHAPING
-from surgery.features.inspection.binding import bind, dynamic_dims
+from surgery.features.inspection.bound_dims import bind, dynamic_dims
 from surgery.features.inspection.costs import work
 from surgery.features.inspection.operator_costs import moved, nodes_within
 from surgery.model import storage

@@ -13,7 +13,7 @@ from surgery.base.json_record import Record
 from surgery.base.operators.moving import RESHAPING
 from surgery.features.inspection.activations import nbytes
 from surgery.features.inspection.amounts import Amount
-from surgery.features.inspection.binding import bind, dynamic_dims, inlined
+from surgery.features.inspection.bound_dims import bind, dynamic_dims, inlined
 from surgery.features.inspection.costs import work
 from surgery.model import storage
 from surgery.model.graph.graph import Graph

@@ -12,7 +12,7 @@ from surgery.interface.drawing.history import History
 from surgery.interface.drawing.inferred_values import Facts
 from surgery.interface.drawing.node_details import NodeDetails
 from surgery.interface.drawing.tracked_nodes import INPUT, ModelState, TrackedNodes
-from surgery.model.wire.collection import collection_paused
+from surgery.model.wire.garbage_collection import collection_paused
 
 FORMAT_VERSION = 1
 

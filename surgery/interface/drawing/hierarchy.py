@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from surgery.interface.drawing.block_names import name_blocks, pattern, shared_name, tell_apart
 from surgery.interface.drawing.group_tree import Group, Tree, ordered
 from surgery.interface.drawing.module_paths import common
-from surgery.interface.drawing.naming import name_blocks, pattern, shared_name, tell_apart
 from surgery.interface.drawing.tracked_nodes import TrackedNodes
 from surgery.interface.layout.repeated_groups import RepeatedGroups, repeats
 from surgery.interface.layout.structure_groups import Blocks, refine

@@ -18,7 +18,7 @@ from surgery.interface.drawing.tracked_nodes import ModelState, TrackedNodes
 from surgery.interface.drawing.tracking import Tracker
 from surgery.model import storage
 from surgery.model.storage.summary import operators
-from surgery.model.wire.collection import collection_paused
+from surgery.model.wire.garbage_collection import collection_paused
 
 if TYPE_CHECKING:
     import onnx

@@ -86,7 +86,7 @@ def view(
 
 def _costs(stored: storage.StoredModel, sizes: Mapping[str, int], *, is_wanted: bool, is_used: bool) -> dict[str, Any]:
     """Return the costs of operators, if they are wanted, in the format of the report of a run."""
-    from surgery.features.inspection.binding import dynamic_dims
+    from surgery.features.inspection.bound_dims import dynamic_dims
 
     known = dynamic_dims(stored.proto)
     if sizes and not is_used:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import Problem, RecipeError, SurgeryError, counted, internal
-from surgery.interface.report import difference, fit, loss, missed, terminal
+from surgery.interface.report import accuracy_loss, difference, fit, missed_expectations, terminal
 from surgery.interface.report.formats.outcome import Check, Level, Outcome, SummaryTable, placed
 from surgery.interface.report.formatting import needed, size, value
 from surgery.model.storage.summary import histogram
@@ -112,7 +112,7 @@ def _expectation(item: Expectation, found: Result) -> Check:
         "expectation",
         f"expect {item.what.partition(' (')[0]}",
         "passed" if item.ok else "failed",
-        "; ".join([f"{'met' if item.ok else 'not met'}: {item.what}", *missed.advice(found, item)]),
+        "; ".join([f"{'met' if item.ok else 'not met'}: {item.what}", *missed_expectations.advice(found, item)]),
         **_at(item.where),
         about="What the recipe expects of the result.",
     )
@@ -131,8 +131,8 @@ def _of_original(found: Result, model: str) -> Iterator[Check]:
 def _accuracy(found: Result) -> Iterator[SummaryTable]:
     """Yield the loss of a lossy run against its budget."""
     if found.loss is not None:
-        title = f"Accuracy, measured on {loss.source(found.loss)}"
-        yield SummaryTable(title, ("budget", "worst", "output", "used"), tuple(loss.rows(found.loss)))
+        title = f"Accuracy, measured on {accuracy_loss.source(found.loss)}"
+        yield SummaryTable(title, ("budget", "worst", "output", "used"), tuple(accuracy_loss.rows(found.loss)))
 
 
 def _of_empty(found: Result, model: str) -> Iterator[Check]:

@@ -14,8 +14,8 @@ from surgery.interface.report.formats.markdown import code
 from surgery.interface.report.formatting import change, moved_bytes, moved_nodes, not_met, size
 
 if TYPE_CHECKING:
-    from surgery.features.planning.make import Planning
     from surgery.features.planning.plan_document import Operations, PlannedNode, PlannedSite, PlannedStep, Savings
+    from surgery.features.planning.plan_making import Planning
 
 _MOST_SITES = 5
 _MOST_NODES = 4

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import counted, first_few
-from surgery.interface.report import loss, missed, proof, step_table
+from surgery.interface.report import accuracy_loss, missed_expectations, proof, step_table
 from surgery.interface.report.formatting import (
     change,
     duration,
@@ -127,7 +127,7 @@ def _expected(account: Result) -> Iterator[Text]:
         if item.ok and item.what.endswith(met):
             continue  # what holds for a nested recipe holds for the whole, too
         yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
-        yield from (Text(f"         {line}", style="yellow") for line in missed.advice(account, item))
+        yield from (Text(f"         {line}", style="yellow") for line in missed_expectations.advice(account, item))
 
 
 def _unfit(account: Result) -> Iterator[Text]:
@@ -214,7 +214,7 @@ def _conclusion(account: Result) -> Text:
         return _failed(f"step '{step.name}' {_fault(step)}", account, _advice(step))
     unmet = sum(not item.ok for item in account.expectations)
     if unmet:
-        lossy = loss.missed(account)
+        lossy = accuracy_loss.missed(account)
         before, after = account.input.nodes, account.output.nodes
         nodes = counted(after, "node") if before == after else moved_nodes(before, after)
         return _failed(f"{not_met(unmet)}; {f'{lossy}; ' if lossy else ''}{nodes}", account)
@@ -232,7 +232,7 @@ def _conclusion(account: Result) -> Text:
     wrong = [step for step in account.refused if not step.broke and not _is_named(step, account)]
     refused = f"; {_not_kept(wrong)}" if wrong else ""
     refused += _defective(len(account.defects))
-    lossy = loss.lead(account)
+    lossy = accuracy_loss.lead(account)
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
         return _with_purpose(*_unchanged(account, refused, style), account)

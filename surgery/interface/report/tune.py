@@ -10,7 +10,7 @@ from rich.text import Text
 
 from surgery.features.tuning.tune_recipe import Tuned
 from surgery.features.tuning.tuning import Trial
-from surgery.interface.report import loss
+from surgery.interface.report import accuracy_loss
 from surgery.interface.report.formatting import size
 from surgery.interface.report.speed import how_measured, interval
 
@@ -68,7 +68,7 @@ def _conclusion(found: Tuned) -> Iterator[Text]:
         speed, sizes = found.speed, (found.result.input.bytes, found.result.output.bytes)
         smaller = f", {size(sizes[0])} -> {size(sizes[1])}" if all(sizes) else ""
         times = f"{speed.ratio:.3f} times as fast as the original ({speed.low:.3f} to {speed.high:.3f}){smaller}"
-        lossy = loss.lead(found.result)
+        lossy = accuracy_loss.lead(found.result)
         if lossy:
             yield Text(lossy, style="bold cyan")
         yield Text(f"the recipe as a whole: {times}", style="bold green" if speed.low > 1.0 else "bold yellow")

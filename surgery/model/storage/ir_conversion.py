@@ -18,7 +18,7 @@ from surgery.model.storage.ir_import import Adapter
 from surgery.model.storage.ir_to_proto import Exporter
 from surgery.model.storage.skeleton import INLINE_LIMIT
 from surgery.model.storage.spill import rewrite_tensors, spill_large_tensors
-from surgery.model.wire.collection import collection_paused
+from surgery.model.wire.garbage_collection import collection_paused
 from surgery.model.wire.weights import Weights
 
 # Exceptions of onnx_ir and protobuf for models that they cannot represent; SerdeError is a RuntimeError.

@@ -15,9 +15,9 @@ from support import batches
 from surgery.base import workers
 from surgery.base.errors import ModelFileError
 from surgery.engine.batching import job
-from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.input_digests import digest_of_files, environment, recipe_digest, settings_digest
 from surgery.engine.batching.ledger import LedgerRow, outcome_of
+from surgery.engine.batching.model_entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.output_folder import OutputFolder, sizes
 from surgery.engine.batching.resume import RemainingWork, Wanted, foreign, is_in_place, of_folder, plan
 from surgery.engine.batching.schedule import job_of

@@ -8,8 +8,8 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import executors
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.local import LocalExecutor
+from surgery.engine.batching.model_entry import BatchLimits
 
 MADE: list[tuple[str, int, BatchLimits]] = []
 

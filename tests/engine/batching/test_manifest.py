@@ -10,7 +10,7 @@ from support.batches import recipe, write
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import manifest
-from surgery.engine.batching.entry import Entry
+from surgery.engine.batching.model_entry import Entry
 from surgery.engine.batching.model_selection import ModelSelection, entries
 
 

@@ -17,8 +17,8 @@ from support.batches import Watching
 
 from surgery.engine.batching import ledger
 from surgery.engine.batching.batch import Batch, batch
-from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.ledger import NAME, LedgerRow
+from surgery.engine.batching.model_entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.on_dask import DaskExecutor
 from surgery.engine.batching.output_folder import OutputFolder
 from surgery.engine.batching.schedule import job_of

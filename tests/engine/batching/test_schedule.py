@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.batches import Watching, entry
 
-from surgery.engine.batching.entry import Settings
 from surgery.engine.batching.events import Event
 from surgery.engine.batching.ledger import Ledger, LedgerRow
+from surgery.engine.batching.model_entry import Settings
 from surgery.engine.batching.output_folder import OutputFolder
 from surgery.engine.batching.schedule import Rules, Schedule
 

@@ -14,8 +14,8 @@ import pytest
 
 from surgery.base.workers.process_memory import private_bytes_below
 from surgery.engine.batching import slot as slots
-from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.local import LocalExecutor
+from surgery.engine.batching.model_entry import BatchLimits
 from surgery.engine.batching.slot import LostError, Slot
 
 pytestmark = pytest.mark.slow

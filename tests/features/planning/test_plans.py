@@ -14,10 +14,10 @@ from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import Recipe
-from surgery.features.planning import follow, plan_document
-from surgery.features.planning.basis import changes
-from surgery.features.planning.make import make
+from surgery.features.planning import following_run, plan_document
+from surgery.features.planning.plan_dependencies import changes
 from surgery.features.planning.plan_document import Plan
+from surgery.features.planning.plan_making import make
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -58,12 +58,12 @@ def planned(model: Path, recipe: Recipe, verify: plan_document.Checks = "none") 
     return planning.plan
 
 
-def applied(plan: Plan, model: Path, recipe: Recipe, output: Path) -> follow.Follower:
+def applied(plan: Plan, model: Path, recipe: Recipe, output: Path) -> following_run.Follower:
     """Apply a plan as the command does."""
     where = model.parent / "plan.json"
     stored = storage.load(model)
-    follow.require_unchanged(plan, stored, recipe, where)
-    follower = follow.Follower(plan, recipe, where)
+    following_run.require_unchanged(plan, stored, recipe, where)
+    follower = following_run.Follower(plan, recipe, where)
     result = runner.apply(
         model, recipe, output=output, options=RunOptions(observer=follower, choice=follower, accept=follower.accept)
     )
@@ -163,7 +163,7 @@ def test_a_wrong_field_of_a_plan_is_named(
 
 
 def test_a_skipped_site_is_left_out(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    plan = follow.skipping(planned(model, recipe), ["1:1"])
+    plan = following_run.skipping(planned(model, recipe), ["1:1"])
     relaxed = replace(recipe, expect=replace(recipe.expect, ops={}))
     follower = applied(planned(model, relaxed).model_copy(update={"steps": plan.steps}), model, relaxed, tmp_path / "o")
     names = {node.name: node.op_type for node in onnx.load(tmp_path / "o").graph.node}
@@ -180,8 +180,8 @@ def test_sites_without_nodes_are_skipped_together(tmp_path: Path) -> None:
     plan = planned(tmp_path / "m.onnx", recipe)
     assert len(plan.steps[0].sites) == 2
     with pytest.raises(PlanError, match="site 1 has no nodes by which to skip it alone; skip 1:1, 1:2"):
-        applied(follow.skipping(plan, ["1:1"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
-    applied(follow.skipping(plan, ["1:1", "1:2"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
+        applied(following_run.skipping(plan, ["1:1"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
+    applied(following_run.skipping(plan, ["1:1", "1:2"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
     assert len(onnx.load(tmp_path / "o.onnx").graph.input) == 3
 
 
@@ -189,7 +189,7 @@ def test_sites_that_arise_from_a_skipped_site_are_left_out_too(model: Path, tmp_
     # The last step would find what the first one skips.
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps:\n  - drop-identity\n  - fuse-matmul-add\n  - drop-identity\n")
     recipe = recipes.load(tmp_path / "r.yaml")
-    plan = follow.skipping(planned(model, recipe), ["1:2", "1:3"])
+    plan = following_run.skipping(planned(model, recipe), ["1:2", "1:3"])
     follower = applied(plan, model, recipe, tmp_path / "o.onnx")
     ops = [node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node]
     assert ops.count("Identity") == 2 and "Gemm" in ops
@@ -206,7 +206,7 @@ def test_sites_that_arise_from_a_skipped_site_are_left_out_too(model: Path, tmp_
 )
 def test_a_missing_site_cannot_be_skipped(model: Path, recipe: Recipe, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        follow.skipping(planned(model, recipe), [text])
+        following_run.skipping(planned(model, recipe), [text])
     assert str(caught.value) == message
 
 
@@ -334,6 +334,6 @@ def test_a_pass_that_revisits_nodes_terminates(tmp_path: Path, skipped: list[str
     recipe = recipes.load(file)
     plan = planned(path, recipe)
     assert [len(step.sites) for step in plan.steps] == [2]
-    follower = applied(follow.skipping(plan, skipped), path, recipe, tmp_path / "o.onnx")
+    follower = applied(following_run.skipping(plan, skipped), path, recipe, tmp_path / "o.onnx")
     assert len(follower.to_json()["skipped"]) >= 1
     assert "Mul" in {node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node}

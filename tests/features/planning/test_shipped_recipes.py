@@ -10,8 +10,8 @@ from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import recipe_lookup
-from surgery.features.planning import follow
-from surgery.features.planning.make import make
+from surgery.features.planning import following_run
+from surgery.features.planning.plan_making import make
 from surgery.model import storage
 
 MODELS = 13
@@ -42,8 +42,8 @@ def test_an_applied_plan_gives_the_bytes_of_a_plain_run(
     planning = make(storage.load(model), recipe, name, folder=tmp_path)
     assert planning.failure is None
     where = tmp_path / "plan.json"
-    follow.require_unchanged(planning.plan, storage.load(model), recipe, where)
-    follower = follow.Follower(planning.plan, recipe, where)
+    following_run.require_unchanged(planning.plan, storage.load(model), recipe, where)
+    follower = following_run.Follower(planning.plan, recipe, where)
     found = runner.apply(
         model,
         recipe,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Observer, Result
     from surgery.engine.pipeline.reference_start import ReferenceStart
     from surgery.engine.recipe import Recipe
-    from surgery.features.planning.follow import Follower
+    from surgery.features.planning.following_run import Follower
     from surgery.interface.report.formats.outcome import Outcome
 
 FORMATS = _output.REPORTS
@@ -159,11 +159,11 @@ def _freezing(recipe: Recipe) -> Recipe:
 
 def _apply_plan(arguments: argparse.Namespace) -> int:
     """Apply a plan, after checking that all its dependencies are unchanged."""
-    from surgery.features.planning import follow
+    from surgery.features.planning import following_run
     from surgery.model import storage
 
     where, arguments.plan = Path(arguments.recipe), arguments.recipe
-    plan = follow.skipping(_plan_file.read(where), arguments.skip)
+    plan = following_run.skipping(_plan_file.read(where), arguments.skip)
     with _places.fetching() as copies:
         found = _plan_file.Finder(where, copies)
         _plan_file.restore(plan, arguments, found)
@@ -173,8 +173,8 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
         recipe, model = _subject(arguments)
 
         def follower(recipe: Recipe) -> Follower:
-            follow.require_unchanged(plan, storage.load(model), recipe, where)
-            return follow.Follower(plan, recipe, where)
+            following_run.require_unchanged(plan, storage.load(model), recipe, where)
+            return following_run.Follower(plan, recipe, where)
 
         return execute(recipe, model, arguments, following=follower)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
-from surgery.engine.batching.entry import BatchLimits, Settings
+from surgery.engine.batching.model_entry import BatchLimits, Settings
 from surgery.engine.recipe.schema import ON_FAILURE
 from surgery.interface.command_line import _output, _places, _plugins, _settings, _signals, _targets, _verification
 

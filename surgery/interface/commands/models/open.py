@@ -201,7 +201,7 @@ def _is_plan(path: Path) -> bool:
 
 def _planned(where: Path, arguments: argparse.Namespace, copies: Staging) -> OpenedModel:
     """Return the model of a plan, and its recipe with the flags and without the sites that the plan has skipped."""
-    from surgery.features.planning import follow, left_out
+    from surgery.features.planning import following_run, skipped_sites
     from surgery.model import storage
 
     plan = _plan_file.read(where)
@@ -213,10 +213,10 @@ def _planned(where: Path, arguments: argparse.Namespace, copies: Staging) -> Ope
         flags.model = found.model(plan.basis.model.path)
     loaded, model = apply.recipe_and_model(flags, "open")
     changed = _verification.applied(loaded, flags, model)
-    follow.require_unchanged(plan, storage.load(model), changed, where)
+    following_run.require_unchanged(plan, storage.load(model), changed, where)
     changed = replace(changed, on_failure=flags.on_failure or changed.on_failure)
-    recipe = left_out.without_skipped(plan, changed, str(where))
-    return OpenedModel(model, flags.recipe if recipe == loaded else left_out.written_out(loaded, recipe))
+    recipe = skipped_sites.without_skipped(plan, changed, str(where))
+    return OpenedModel(model, flags.recipe if recipe == loaded else skipped_sites.written_out(loaded, recipe))
 
 
 def _flags_of_apply(arguments: argparse.Namespace) -> argparse.Namespace:

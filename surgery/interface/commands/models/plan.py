@@ -16,7 +16,7 @@ from surgery.interface.command_line import _excepted, _output, _places, _plan_fi
 from surgery.interface.commands.models import apply
 
 if TYPE_CHECKING:
-    from surgery.features.planning.make import Planning
+    from surgery.features.planning.plan_making import Planning
 
 FORMATS = (*_output.PLAIN, "markdown")
 
@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.verify != "none":
         _verification.start()
     from surgery.engine.pipeline.agenda import Agenda
-    from surgery.features.planning.make import make
+    from surgery.features.planning.plan_making import make
     from surgery.interface.report.progress import Progress
     from surgery.model import storage
 

@@ -14,7 +14,7 @@ from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import END
 from surgery.engine.recipe.on_failure import decided
-from surgery.features.planning.basis import basis
+from surgery.features.planning.plan_dependencies import basis
 from surgery.features.planning.plan_document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
 from surgery.features.planning.savings import ModelParts, between, operations, planned, total
 from surgery.features.planning.step_places import place

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
-from surgery.features.differences.side import Side, Value, once
+from surgery.features.differences.compared_model import Side, Value, once
 from surgery.model.proto.lineage_entries import LineageEntry
 
 _WEIGHT = 16

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from surgery.base.errors import PlanError, UsageError, counted
 from surgery.engine.pipeline.records import END, Silent
-from surgery.features.planning.basis import basis, changes
+from surgery.features.planning.plan_dependencies import basis, changes
 from surgery.features.planning.plan_document import Plan, PlannedSite, PlannedStep
 from surgery.features.planning.step_places import place
 from surgery.model import storage

@@ -58,7 +58,7 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     try:
         with Worker(timeout=60) as worker:
-            answer = worker.call("surgery.features.inspection.binding:inline", skeleton=proto.SerializeToString())
+            answer = worker.call("surgery.features.inspection.bound_dims:inline", skeleton=proto.SerializeToString())
     except SurgeryError:
         return proto
     return onnx.load_model_from_string(answer)
