@@ -17,6 +17,7 @@ from support import object_storage as servers
 from surgery.base.errors import ModelFileError, TransferError
 from surgery.engine.batching import ledger, model_selection
 from surgery.engine.batching.ledger import NAME, LedgerRow
+from surgery.engine.batching.output_folder import local_copies
 
 pytestmark = pytest.mark.slow
 
@@ -159,3 +160,11 @@ def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
     done = batch(tmp_path, 9, batches.recipe(tmp_path), "a.onnx", "--out", "s3://done/v1")
     assert done.returncode == 2
     assert "the ledger must be a local file, but --out is a URL; name a folder for it: --ledger DIR" in done.stderr
+
+
+def test_a_result_for_a_url_is_written_to_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with local_copies("m.onnx", "s3://bucket/results/m.onnx") as (source, target):
+        assert source == Path("m.onnx") and target.name == "m.onnx"
+        target.write_bytes(b"the result")
+    assert not target.exists() and not any(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from surgery.verification.comparing.original_inputs import OriginalInputs
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
+from surgery.verification.inputs.cover import Cover
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import UNKNOWN, Dims
 from surgery.verification.inputs.feed_plan import Binding, FeedPlan
@@ -77,6 +79,30 @@ def test_a_signal_is_long_enough_for_its_windows_and_reflections(body, least):
     assert all(point["S"] >= least for point in points)
     assert len({point["S"] for point in points}) > 1
     assert len({point["N"] for point in points}) > 1
+
+
+OF_THE_RUNTIME = {
+    "attention": (
+        """g (float[B,S,8] q, float[C,T,8] k, float[D,U,8] v) => (float[B,S,8] y)
+            { y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v) }""",
+        {"C": "B", "D": "B", "U": "T"},
+    ),
+    "product": (
+        """g (uint8[N,M] a, float p, uint8 q, uint8[K,L] b, float r, uint8 s, float t, uint8 u) => (uint8[N,M] y)
+            { y = com.microsoft.QLinearMul(a, p, q, b, r, s, t, u) }""",
+        {"K": "N", "L": "M"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_THE_RUNTIME)
+def test_dims_follow_from_operators_of_the_runtime(case: str) -> None:
+    body, follow = OF_THE_RUNTIME[case]
+    model = _proto(body)
+    plan = FeedPlan(model, InputsSpec())
+    dims = {port.name: list(port.dims) for port in plan.ports}
+    ties = dim_constraints(model.SerializeToString(), dims, list(plan.dims.names))["ties"]
+    assert ties == {name: {other: 1} for name, other in follow.items()}
 
 
 def test_a_reshape_to_unknown_extents_does_not_hide_what_the_graph_implies():
@@ -401,3 +427,31 @@ def test_a_dim_of_several_axes_is_tried_at_moderate_extents_before_those_of_a_wa
     extents = [point["S"] for point in _found(model)]
     assert len(extents) > 1
     assert max(extents) <= 64
+
+
+def _covered(accepts: Callable[[Mapping[str, int]], bool], *points: dict[str, int], size: int = 0) -> Cover:
+    dims = Dims(("N", "M"))
+    implied = {**UNKNOWN, "compared": [{"N": size}] if size else []}
+    cover = Cover(dims, dims, implied, points, accepts)
+    cover.run(pairs=True)
+    return cover
+
+
+def test_all_pairs_of_sizes_of_two_dims_are_tried() -> None:
+    accepted = _covered(lambda _: True, {"N": 2, "M": 3}).accepted
+    sizes = [{point[name] for point in accepted} for name in ("N", "M")]
+    assert min(map(len, sizes)) > 2
+    assert {(point["N"], point["M"]) for point in accepted} == set(itertools.product(*sizes))
+
+
+@pytest.mark.parametrize("width", [1, 7])
+def test_a_long_size_is_tried_with_the_other_dims_at_one_and_at_other_points(width: int) -> None:
+    tried: list[Mapping[str, int]] = []
+
+    def accepts(point: Mapping[str, int]) -> bool:
+        tried.append(point)
+        return point["N"] < 9 or point["M"] == width
+
+    cover = _covered(accepts, {"N": 2, "M": 3}, {"N": 4, "M": 7}, size=500)
+    assert next(point["M"] for point in tried if point["N"] == 500) == 1  # the cheapest comes first
+    assert {"N": 500, "M": width} in cover.accepted
