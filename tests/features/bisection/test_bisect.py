@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from support import ROOT, SUPPORT
+from support.breadth import sampled
 
 import surgery
 from surgery.base.errors import OutputError
@@ -20,8 +21,6 @@ from surgery.engine.registry.catalog import catalog
 from surgery.features.bisection.bisect import Blame, bisect
 from surgery.interface import commands as cli
 from surgery.model.graph import text
-
-pytestmark = pytest.mark.slow
 
 BERT = ROOT / "models" / "bert-tiny.ts.onnx"
 PLUGIN = SUPPORT / "plugin_one_wrong.py"
@@ -85,6 +84,7 @@ def check_arrays(folder: Path, found: Blame) -> None:
         np.testing.assert_allclose(results[0], actual[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_wrong_site_of_a_bert(find: Callable[..., Blame]) -> None:
     found = find(BERT, "steps: [{spell-softmax: {wrong: 7}}]")
     (guilty,) = found.guilty
@@ -137,6 +137,7 @@ def test_a_crash_is_found_and_its_repro_crashes(find: Callable[..., Blame]) -> N
     assert "crashes the process" in (found.folder / "README.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_site_the_runtime_refuses_is_found(find: Callable[..., Blame]) -> None:
     model = "g (float[n, 3] x) => (float[n, 3] y) { a = Softmax(x) b = Softmax(a) y = Softmax(b) }"
     found = find(model, "steps: [{spell-softmax: {wrong: 1, how: refused}}]")
@@ -146,6 +147,7 @@ def test_a_site_the_runtime_refuses_is_found(find: Callable[..., Blame]) -> None
     assert done.returncode == 1 and "Reshape" in done.stderr and "AssertionError" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_site_the_checker_refuses_needs_no_repro(find: Callable[..., Blame]) -> None:
     model = "g (float[2, 3] x) => (float[2, 3] y) { a = Softmax(x) b = Softmax(a) y = Softmax(b) }"
     found = find(model, "steps: [{spell-softmax: {wrong: 3, how: checker}}]")
@@ -173,76 +175,79 @@ def test_sites_that_are_wrong_only_together(find: Callable[..., Blame]) -> None:
 
 @pytest.mark.parametrize(
     ("model", "steps", "counts"),
-    [
-        # A subgraph is cut whole, with what it captures.
-        (
-            """g (bool c, float[4] x) => (float[4] y) {
+    sampled(
+        [
+            # A subgraph is cut whole, with what it captures.
+            (
+                """g (bool c, float[4] x) => (float[4] y) {
                 p = Tanh(x)
                 q = If(c) <then_branch = t () => (float[4] r) { r = Relu(p) },
                            else_branch = e () => (float[4] s) { s = Exp(p) }>
                 y = Neg(q)
             }""",
-            "drop-relu",
-            (3, 3),
-        ),
-        # Many read what one site makes: one of them is enough to show it.
-        (
-            """g (float[2, 5] x) => (float[2, 5] y) {
+                "drop-relu",
+                (3, 3),
+            ),
+            # Many read what one site makes: one of them is enough to show it.
+            (
+                """g (float[2, 5] x) => (float[2, 5] y) {
                 t = Tanh(x)  r = Relu(t)  a = Exp(r)  b = Sqrt(r)  c = Cos(r)  d = Sin(r)
                 e = Add(a, b)  f = Add(c, d)  y = Add(e, f)
             }""",
-            "drop-relu",
-            (2, 1),
-        ),
-        # The site makes an output of the model.
-        ("g (float[2, 5] x) => (float[2, 5] y) { t = Tanh(x)  y = Relu(t) }", "drop-relu", (2, 1)),
-        # Too little to see where it happens, and too much further down.
-        (
-            """g (float[4] x) => (float[4] y) <float k = {9}> {
+                "drop-relu",
+                (2, 1),
+            ),
+            # The site makes an output of the model.
+            ("g (float[2, 5] x) => (float[2, 5] y) { t = Tanh(x)  y = Relu(t) }", "drop-relu", (2, 1)),
+            # Too little to see where it happens, and too much further down.
+            (
+                """g (float[4] x) => (float[4] y) <float k = {9}> {
                 t = Tanh(x)  r = Relu(t)  m = Mul(r, k)  s = Mul(m, k)  p = Exp(s)  q = Mul(p, p)  y = Mul(q, q)
             }""",
-            "{scale-relu: {error: 1.0e-5}}",
-            (4, 5),
-        ),
-        # 0.0 and -0.0 are equal as numbers.
-        (
-            "g (float[4] x) => (float[4] y) <float z = {0}> { r = Relu(x)  n = Neg(r)  y = Add(n, z) }",
-            "drop-zero",
-            None,
-        ),
-        # What is right for one size of the batch is wrong for another.
-        (
-            """g (float[batch, 6] x) => (float[m, n] y) <int64[2] s = {-1, 3}> {
+                "{scale-relu: {error: 1.0e-5}}",
+                (4, 5),
+            ),
+            # 0.0 and -0.0 are equal as numbers.
+            (
+                "g (float[4] x) => (float[4] y) <float z = {0}> { r = Relu(x)  n = Neg(r)  y = Add(n, z) }",
+                "drop-zero",
+                None,
+            ),
+            # What is right for one size of the batch is wrong for another.
+            (
+                """g (float[batch, 6] x) => (float[m, n] y) <int64[2] s = {-1, 3}> {
                 t = Tanh(x)  r = Reshape(t, s)  y = Exp(r)
             }""",
-            "{pin-reshape: {rows: 2}}",
-            (2, 2),
-        ),
-        # Another weight, and no new node.
-        (
-            """g (float[4] x) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {1, 2, 3, 5}> {
+                "{pin-reshape: {rows: 2}}",
+                (2, 2),
+            ),
+            # Another weight, and no new node.
+            (
+                """g (float[4] x) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {1, 2, 3, 5}> {
                 a = Mul(x, v)  t = Tanh(a)  b = Mul(t, w)  y = Exp(b)
             }""",
-            "swap-scale",
-            (1, 1),
-        ),
-        # A caller may set the weight.
-        (
-            """g (float[4] x, float[4] w) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {1, 2, 3, 5}> {
+                "swap-scale",
+                (1, 1),
+            ),
+            # A caller may set the weight.
+            (
+                """g (float[4] x, float[4] w) => (float[4] y) <float[4] v = {1, 2, 3, 4}, float[4] w = {1, 2, 3, 5}> {
                 a = Mul(x, v)  t = Tanh(a)  b = Mul(t, w)  y = Exp(b)
             }""",
-            "swap-scale",
-            (1, 1),
-        ),
-        # A sequence cannot be in a file of arrays: the cut begins before it is made.
-        (
-            """g (float[4] x) => (float[4] y) <int64 i = {1}> {
+                "swap-scale",
+                (1, 1),
+            ),
+            # A sequence cannot be in a file of arrays: the cut begins before it is made.
+            (
+                """g (float[4] x) => (float[4] y) <int64 i = {1}> {
                 t = Tanh(x)  s = SequenceConstruct(x, t)  e = SequenceAt(s, i)  r = Relu(e)  y = Exp(r)
             }""",
-            "drop-relu",
-            (2, 1),
-        ),
-    ],
+                "drop-relu",
+                (2, 1),
+            ),
+        ],
+        9,
+    ),
 )
 def test_the_repro_is_cut_to_few_nodes(
     find: Callable[..., Blame], model: str, steps: str, counts: tuple[int, int] | None
@@ -256,6 +261,7 @@ def test_the_repro_is_cut_to_few_nodes(
     assert done.returncode == 1 and "AssertionError" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_repro_includes_functions(find: Callable[..., Blame]) -> None:
     model = text.parse(
         """<ir_version: 8, opset_import: ["": 17, "local": 1]>
@@ -269,6 +275,7 @@ def test_the_repro_includes_functions(find: Callable[..., Blame]) -> None:
     assert "AssertionError" in reproduce(found.folder).stderr
 
 
+@pytest.mark.slow
 def test_weights_in_the_repro_are_reduced(find: Callable[..., Blame]) -> None:
     rng = np.random.default_rng(0)
     weight = onnx.numpy_helper.from_array(rng.normal(size=(384, 512)).astype(np.float32), "w")
@@ -291,6 +298,7 @@ def test_a_pass_that_cannot_be_split(find: Callable[..., Blame], name: str, node
     assert found.nodes == nodes
 
 
+@pytest.mark.slow
 def test_the_wrong_place_among_many_of_a_pass_that_cannot_be_split(find: Callable[..., Blame]) -> None:
     chain = "".join(f" r{i} = Relu({'t' if i == 40 else f's{i - 1}'}) s{i} = Sqrt(r{i})" for i in range(1, 50))
     chain = chain.replace(" r40", " t = Mul(x, s39) r40")
@@ -320,6 +328,7 @@ def test_bisect_without_a_failing_step(find: Callable[..., Blame], tmp_path: Pat
     assert found.exit_code == 1 and "expectation" in found.remark
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_overwritten_only_with_force(find: Callable[..., Blame], tmp_path: Path) -> None:
     (tmp_path / "repro").mkdir()
     (tmp_path / "repro" / "mine.txt").write_text("keep")
@@ -349,6 +358,7 @@ def test_bisect_commits_all_but_the_guilty_sites() -> None:
     assert relu.input[0] == "t"
 
 
+@pytest.mark.slow
 def test_bisect_of_a_contained_pass_continues_with_the_next_step() -> None:
     result = apply(SOFTMAXES, "{pass: spell-softmax, with: {wrong: 4}, on_failure: bisect}, drop-no-op")
     step = result.steps[0]
@@ -372,12 +382,14 @@ def test_bisect_of_a_pass_without_sites_is_a_rollback() -> None:
     assert step.status == "rolled_back" and "not bisected: the pass reports no sites" in step.message
 
 
+@pytest.mark.slow
 def test_bisect_in_a_loop_terminates() -> None:
     result = apply(RELUS, "{repeat: until-stable, steps: [{pass: drop-relu, on_failure: bisect}]}")
     assert [step.status for step in result.steps] == ["committed", "unchanged"]
     assert result.output.ops["Relu"] == 1
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(text.parse(RELUS), "model.onnx")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.breadth import sampled
 
 import surgery
 from surgery.base.promises import Parity
@@ -17,8 +20,6 @@ from surgery.verification.regions.regional_verdict import ComparedRegions, Regio
 from surgery.verification.verdict import change_verifier
 from surgery.verification.verdict.verifier import Verifier
 from surgery.verification.verdict.whole_models import WholeModels
-
-pytestmark = pytest.mark.slow
 
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",
@@ -82,15 +83,13 @@ def judged(before: bytes, after: bytes, promise: Parity) -> Verdict:
         verifier.close()
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(("kind", "context"), sampled(product(PAIRS, CONTEXTS), 19))
 def test_a_wrong_rewrite_hidden_from_outputs_is_never_verified(kind: str, context: str) -> None:
     right, wrong = (model(change, context) for change in PAIRS[kind])
     assert not judged(right, wrong, Parity.EXACT).passed
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("kind", RIGHT)
+@pytest.mark.parametrize(("kind", "context"), sampled(product(RIGHT, CONTEXTS), 7))
 def test_a_correct_rewrite_hidden_from_outputs_is_verified(kind: str, context: str) -> None:
     before, after = (model(change, context) for change in RIGHT[kind])
     verdict = judged(before, after, Parity.EXACT)
@@ -103,7 +102,8 @@ def test_the_verdict_gives_the_number_of_compared_nodes() -> None:
     assert verdict.region == 2 and verdict.to_json()["region"] == 2
 
 
-@pytest.mark.parametrize("context", sorted({*CONTEXTS} - {"unread"}))  # what is read for its shape alone is right
+# What is read for its shape alone is right.
+@pytest.mark.parametrize("context", sampled(sorted({*CONTEXTS} - {"unread"}), 5))
 def test_hidden_changes_are_not_verified_if_regions_are_costly(context: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_verifier, "REGION_NODE", 1e9)
     for kind in ("activation for another", "operands of a difference"):
@@ -267,8 +267,8 @@ def test_zeros_of_another_sign_are_close(promise: Parity) -> None:
     assert verdict.passed is (promise is Parity.CLOSE), verdict.message
 
 
-@pytest.mark.parametrize("turns", [0, 2])
-@pytest.mark.parametrize("goes_on", [0, 1])
+@pytest.mark.parametrize("turns", sampled([0, 2], 2))
+@pytest.mark.parametrize("goes_on", sampled([0, 1], 2))
 def test_the_body_of_a_loop_without_iterations_is_compared(turns: int, goes_on: int) -> None:
     model = f"""g (float[N,4] x) => (float[M,N,4] y) <int64 turns = {{{turns}}}, bool go = {{{goes_on}}}>
     {{ last, y = Loop(turns, go, x) <body = b (int64 i, bool g, float[N,4] c) => (bool on, float[N,4] d, float[N,4] s)
@@ -286,7 +286,7 @@ def test_a_value_is_verified_in_a_wider_region_before_a_constant_output(folded: 
     assert verdict.passed is holds, verdict.message
 
 
-@pytest.mark.parametrize(("how", "k"), [("Div", "0"), ("Mul", "inf")])
+@pytest.mark.parametrize(("how", "k"), sampled([("Div", "0"), ("Mul", "inf")], 2))
 @pytest.mark.parametrize(("op", "holds"), [("Identity", True), ("Tanh", False)])
 def test_values_made_infinite_by_a_constant_are_compared_with_another(how: str, k: str, op: str, holds: bool) -> None:
     model = "g (float[N,4] x) => (float[N,4] y) <float k = {K}, float two = {2}> { p = Exp(x) BODY }".replace("K", k)
@@ -324,7 +324,7 @@ LARGE = {
 """Models with a change that no small size shows."""
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", sampled(LARGE, 2))
 def test_regions_are_tried_at_the_largest_size_of_the_model(name: str) -> None:
     head, bodies = LARGE[name]
     before, after = (text.parse(f"{head} {{ {body} }}").SerializeToString() for body in bodies)
