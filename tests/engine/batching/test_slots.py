@@ -148,6 +148,19 @@ def test_the_last_job_is_returned_if_memory_runs_short() -> None:
         executor.close()
 
 
+def test_a_job_is_killed_above_the_total_memory_and_not_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = LocalExecutor(1, BatchLimits(total_memory=600))
+    killed: list[str] = []
+    monkeypatch.setattr(executor._places[0].slot, "kill", killed.append)
+    try:
+        executor._hold({0: 600})
+        assert killed == []
+        executor._hold({0: 601})
+        assert len(killed) == 1
+    finally:
+        executor.close()
+
+
 def test_a_job_ends_although_its_process_is_only_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     slot = Slot(BatchLimits(timeout=60.0))
     started = slot._worker._start

@@ -190,6 +190,24 @@ def test_a_large_weight_is_read_when_it_is_folded(tmp_path: Path) -> None:
         assert "Transpose" not in [node.op_type for node in result.proto.graph.node]
 
 
+def test_a_weight_that_a_tool_gets_is_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = two_large_weights(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.node[0].input[1] = "turned"
+    model.graph.node.insert(0, helper.make_node("Transpose", ["one"], ["turned"], perm=[1, 0]))
+    onnx.save(model, path)
+    sent: list[bytes] = []
+
+    def call(limits: WorkerLimits, tool: str, model: bytes, options: dict[str, Any]) -> dict[str, Any]:
+        sent.append(model)
+        return {"model": model}
+
+    monkeypatch.setattr(run_tool, "_call", call)
+    run(path, "onnxsim")
+    tensors = {tensor.name: tensor for tensor in onnx.load_model_from_string(sent[0]).graph.initializer}
+    assert len(tensors["one"].raw_data) == 160 * 160 * 4 and not tensors["one"].external_data
+
+
 def test_a_default_of_an_input_is_not_a_constant() -> None:
     model = text.parse("""
         g (float[N,4] x, bool keep) => (float[N,4] y) <bool keep = {1}> {

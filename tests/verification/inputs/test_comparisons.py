@@ -17,6 +17,7 @@ from surgery.engine.registry.declare import graph_pass
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.verification.comparing.details import Status
+from surgery.verification.inputs.comparisons import _may_cross
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -102,6 +103,22 @@ def test_a_computed_extent_reaches_the_constant() -> None:
     body = f"p = Concat<axis = 1>(x, x, x) s = Shape(p) n = Gather(s, one) q = Greater(n, c) {FACTOR}"
     extents = {point["N"] for point in _points(_model(body))}
     assert extents >= {25, 26}  # 75 and 78 columns
+
+
+@pytest.mark.parametrize(
+    ("pairs", "crosses"),
+    [
+        (((3, 77), (5, 77)), True),
+        (((77, 3), (77, 5)), True),
+        (((3, 1), (5, 1)), False),
+        (((0, 1), (5, 1)), True),
+        (((3, 1 << 30), (5, 1 << 30)), False),
+        (((3, 77), (3, 77)), False),
+        (((3, 77), (5, 79)), False),
+    ],
+)
+def test_a_number_that_moves_may_cross_one_that_stays_within_the_sizes_that_are_tried(pairs, crosses: bool) -> None:
+    assert _may_cross(*pairs) == crosses
 
 
 def test_sizes_of_the_user_stay() -> None:
