@@ -181,3 +181,14 @@ def test_the_message_names_the_dims_and_what_the_graph_requires():
     assert message is not None
     assert message.startswith("no legal input found: give the sizes of N, H with --dims, or inputs with --inputs")
     assert "Reshape 'a' requires N*H = 21" in message
+
+
+def test_two_sides_together_have_the_extents_that_each_admits():
+    """A reflection by 5 needs 6 rows, and 36 positions meet a table."""
+    table = ", ".join(["1"] * 36)
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (float[H,W] x) => (float[A] y)
+        <float[36] t = {{{table}}}, int64[1] flat = {{-1}}, int64[4] pads = {{5, 0, 0, 0}}> {{
+            p = Pad<mode = "reflect">(x, pads) s = ReduceSum<keepdims = 0>(p)
+            f = Reshape(x, flat) a = Add(f, t) y = Add(a, s) }}""")
+    (found,) = dim_constraints(model.SerializeToString(), {"x": ["H", "W"]}, ["H", "W"])["joint"]
+    assert found["points"][0] == {"H": 6, "W": 6}
