@@ -1,9 +1,12 @@
 """Passes are imported on first use, also when several threads use them first at the same time."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from surgery import Graph
+from surgery.base.errors import UsageError
 from surgery.engine.registry import discovery
 from surgery.engine.registry.catalog import Catalog, catalog
 
@@ -44,3 +47,15 @@ def test_a_pass_that_looks_for_passes_while_it_is_imported_does_not_wait_for_its
     monkeypatch.setattr(discovery, "import_standard_pass", lambda name: None)
     fresh.passes()
     assert seen == [None, {}]
+
+
+def test_a_pass_of_the_user_has_no_name_of_one_that_was_not_imported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, fresh = dict(catalog.passes()), Catalog()
+    monkeypatch.setattr(fresh, "_is_standard", True)
+    monkeypatch.setattr(fresh, "_discover", lambda: fresh._passes.update(known))
+
+    def drop_identity(graph: Graph) -> None:
+        """Do nothing."""
+
+    with pytest.raises(UsageError, match="two passes are called 'drop-identity'"):
+        fresh.register(replace(known["drop-identity"], function=drop_identity))

@@ -17,7 +17,7 @@ from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.cover import Cover
-from surgery.verification.inputs.dim_constraints import dim_constraints
+from surgery.verification.inputs.dim_constraints import dim_constraints, extents
 from surgery.verification.inputs.dims import UNKNOWN, Dims
 from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.input_sets import TRIVIAL
@@ -103,6 +103,27 @@ def test_dims_follow_from_operators_of_the_runtime(case: str) -> None:
     dims = {port.name: list(port.dims) for port in plan.ports}
     ties = dim_constraints(model.SerializeToString(), dims, list(plan.dims.names))["ties"]
     assert ties == {name: {other: 1} for name, other in follow.items()}
+
+
+def test_a_number_that_a_dim_has_to_equal_somewhere_is_a_size() -> None:
+    pairs: list[tuple[int | str, int | str]] = [("N", 7), (9, "N + 2"), ("2*N", 8), ("N + 9", 3), ("M", "N"), ("M", 1)]
+    assert extents(pairs, ["N", "M"]) == {"N": [7]}
+
+
+def test_an_expression_in_a_declared_shape_is_read() -> None:
+    ones = ", ".join(["1"] * 8)
+    body = (
+        f"g (float[N] x, float z) => (float[A] y, float[N] v) <float[8] c = {{{ones}}}> {{ y = Add(z, c) v = Neg(x) }}"
+    )
+    model = _proto(body)
+    model.graph.input[1].type.tensor_type.shape.dim.add(dim_param="N + 1")
+    found = dim_constraints(model.SerializeToString(), {"x": ["N"], "z": ["N + 1"]}, ["N"])
+    assert found["sizes"] == {"N": [7]}
+
+
+def test_extents_that_a_concatenation_adds_need_not_agree() -> None:
+    model = _proto("g (float[N] x, float[M] z) => (float[A] y) { y = Concat<axis = -1>(x, z) }")
+    assert dim_constraints(model.SerializeToString(), {"x": ["N"], "z": ["M"]}, ["N", "M"])["ties"] == {}
 
 
 def test_a_reshape_to_unknown_extents_does_not_hide_what_the_graph_implies():

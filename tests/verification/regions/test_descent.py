@@ -92,6 +92,18 @@ def test_inputs_that_prove_nothing_either_are_traced_further(kind: str, monkeypa
     assert found and not any(verdict.passed for verdict, _ in found)
 
 
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_difference_upstream_of_several_empty_values_is_found(kind: str) -> None:
+    """The empty values have other names in the changed model, so they are first compared on the way upstream."""
+    nothing = """at = Constant<value = int64[1] {0}>() k%d = Slice(%s, at, at) m%d = Abs(k%d) n = Neg(m%d)
+        y = Concat<axis = 0>(n, x)"""
+    before, after = (
+        f"{HEAD} {{ {body} {nothing % (side, name, side, side, side)} }}"
+        for side, (body, name) in enumerate(zip(WRONG[kind], ("b", WRONG_NAMES[kind])))
+    )
+    assert not judged(before, after).passed
+
+
 def test_values_shown_to_be_equal_are_interchangeable() -> None:
     """After the change `b` is what `a` was; both were read by an operator of a constant result."""
     body = "{ d = Exp(x) a = Add(d, d) %s y = Add(q, r) }"

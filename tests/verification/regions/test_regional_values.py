@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from surgery.base.promises import Parity
@@ -14,8 +15,9 @@ from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.search import Found
 from surgery.verification.regions.region_values import Form, Point, Values
-from surgery.verification.regions.regions import Region
+from surgery.verification.regions.regions import Region, nudged
 from surgery.verification.regions.tried_bindings import bindings
+from surgery.verification.regions.upstream import _redraw
 
 FLOAT = 1
 
@@ -51,3 +53,19 @@ def test_nodes_that_move_elements_run_twice_at_each_size_unless_they_are_many(co
     found = bindings(region, points, Parity.EXACT, 0.0, few=few)
     assert [(one.dims["N"], one.seed) for one in found] == seeds
     assert [one.character == "normal" for one in found] == [True, not few, True, True][: len(found)]
+
+
+@pytest.mark.parametrize(("values", "signs"), [([-1, 2], {-1, 1}), ([-1, -2], {-1}), ([3, 2], {1}), ([0.5, 1], {1})])
+def test_redrawn_numbers_have_the_signs_of_those_that_they_replace(values, signs):
+    given = np.tile(np.array(values, np.float32), 100)
+    drawn = _redraw(given, 1.0, np.random.default_rng(0))
+    assert {*np.sign(drawn[drawn != 0]).tolist()} == signs and drawn.dtype == given.dtype
+    assert values != [0.5, 1] or drawn.max() <= 1
+
+
+def test_a_nudged_value_keeps_its_type():
+    piece = text.parse("g (double[4] x) => (double[4] y) { a = Neg(x) y = Exp(a) }")
+    for element_type in (onnx.TensorProto.DOUBLE, 0):
+        model = nudged(piece, "a", element_type)
+        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        assert model.graph.node[-1] == piece.graph.node[-1] and len(model.graph.node) > 10
