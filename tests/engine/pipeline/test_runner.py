@@ -73,6 +73,7 @@ def test_correct_steps_are_committed_and_the_output_agrees(model: Path, tmp_path
 def test_an_unchanged_step_is_not_verified(model: Path) -> None:
     result = apply(model, "steps: [merge-transposes]")
     assert [(step.status, step.verdict, step.sites) for step in result.steps] == [("unchanged", None, 0)]
+    assert result.steps[0].exit_code == 0
     assert result.proto is result.stored.proto
 
 
