@@ -16,6 +16,7 @@ from surgery.base.errors import PassError
 from surgery.base.operators.message_tensors import to_array
 from surgery.engine import recipe
 from surgery.engine.bridges import graphsurgeon
+from surgery.engine.bridges.preserve import Remains
 from surgery.engine.pipeline import runner
 from surgery.model import storage
 from surgery.model.graph import text
@@ -49,6 +50,21 @@ def test_an_unsupported_model_is_refused_before_the_pass_runs() -> None:
     model.opset_import.add(domain="acme", version=1)
     model.graph.node[0].attribute.add(name="mode", type=onnx.AttributeProto.STRING, s=b"\xff")
     with pytest.raises(PassError, match="onnx-graphsurgeon cannot represent the model: a text in it is not UTF-8"):
+        carried(model, lambda graph: pytest.fail("the pass ran"))
+
+
+def test_what_a_round_trip_would_lose_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = graphsurgeon._written
+
+    def losing(graph: gs.Graph, remains: Remains) -> onnx.ModelProto:
+        back = written(graph, remains)
+        back.graph.node[1].attribute[0].ClearField("doc_string")
+        return back
+
+    model = text.parse("g (float[n, m] x) => (float[n, m] y) { t = Exp(x) y = Softmax<axis = 0>(t) }")
+    model.graph.node[1].attribute[0].doc_string = "along columns"
+    monkeypatch.setattr(graphsurgeon, "_written", losing)
+    with pytest.raises(PassError, match=r"cannot represent graph\.node\[1\]\.attribute\[0\]\.doc_string of the model"):
         carried(model, lambda graph: pytest.fail("the pass ran"))
 
 

@@ -14,6 +14,8 @@ from surgery import Parity, Refusal, graph_pass
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.why.explain import explain
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.proto import lineage
@@ -185,6 +187,13 @@ def test_a_refusal_leaves_the_model_unchanged(api: str, contained: bool) -> None
     assert [step.status for step in result.steps] == ["unchanged", "committed"]
     assert [refused.reason for refused in result.steps[0].refusals] == ["not this one"]
     assert result.output.ops == {"Exp": 1, "Neg": 1}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_refusal_is_explained(api: str) -> None:
+    stored = storage.from_proto(text.parse(IDENTITY))
+    why = explain(catalog.find(f"whole-refuse-{api}"), stored.proto, stored.weights, contained=False)
+    assert [(refusals.reason, refusals.count) for refusals in why.refusals] == [("not this one", 1)]
 
 
 NAMES = {"proto": "onnx.ModelProto", "ir": "onnx_ir.Model", "gs": "gs.Graph"}

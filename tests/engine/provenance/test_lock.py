@@ -158,6 +158,17 @@ def test_another_change_is_named(
     assert [one.what for one in lock.changes(before, pinned(folder))] == [expected]
 
 
+def test_changes_are_named_in_the_order_of_the_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pinned(folder)
+    for change in (_engine, _package, _pass, _processor):
+        change(monkeypatch)
+    (folder / "sets.npz").write_bytes(b"other")
+    assert [one.what for one in lock.changes(before, pinned(folder))] == [
+        *("file 'sets.npz'", "source of pass 'drop-dropout'", "package onnxruntime"),
+        *("the source of surgery", "processor"),
+    ]
+
+
 def test_a_setting_is_named_with_both_values(folder: Path) -> None:
     recipe = recipes.load(folder / "outer.yaml", trust=True)
     other = replace(recipe, verify=replace(recipe.verify, seed=4))

@@ -56,6 +56,22 @@ def test_a_changed_shared_module_changes_the_digest_of_its_passes(tmp_path: Path
     assert digest("newer", "merge_casts") == digest("old", "merge_casts")
 
 
+def test_a_module_that_two_others_import_hides_no_further_ones(tmp_path: Path) -> None:
+    def digest(folder: str, first: str) -> str:
+        (tmp_path / folder).mkdir()
+        one = "from ._first import a\nfrom ._second import b\nfrom ._third import c\n"
+        for name, source in {
+            "one": one,
+            "_first": first,
+            "_second": "b = 1\n",
+            "_third": "from ._second import b\n",
+        }.items():
+            (tmp_path / folder / f"{name}.py").write_text(source)
+        return code_digests._standard(tmp_path / folder / "one.py")
+
+    assert digest("old", "a = 1\n") == digest("same", "a = 1\n") != digest("new", "a = 2\n")
+
+
 def test_a_pass_without_a_file_has_the_source_of_its_function() -> None:
     """As in a notebook."""
 
