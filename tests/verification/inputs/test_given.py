@@ -237,6 +237,13 @@ def test_misfits_are_reported_in_one_line(tmp_path: Path, change: dict[str, Any]
     assert str(caught_in_recipe.value).startswith(f"r.yaml:4:7: {path}: {words}")
 
 
+@pytest.mark.parametrize(("numbers", "given"), [(np.arange(3), "int64"), (np.ones(3, np.float32), "float32")])
+def test_numbers_are_not_taken_for_text(tmp_path: Path, numbers: np.ndarray[Any, Any], given: str) -> None:
+    np.savez(tmp_path / "numbers.npz", x0=numbers)
+    with pytest.raises(UsageError, match=f"'x0' is {given}, the model takes text"):
+        Verifier(_typed("string[n]").SerializeToString(), _given(tmp_path / "numbers.npz"))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -221,6 +221,20 @@ def test_an_optional_input_is_sometimes_empty():
     assert {run.feed["o"] is None for run in verifier.original.runs} == {True, False}
 
 
+def test_an_input_that_is_not_optional_is_never_empty():
+    verifier = _prepared("g (float[2] x) => (bool y) { y = OptionalHasElement(x) }", opset=18)
+    assert not any(run.feed["x"] is None for run in verifier.original.runs)
+
+
+def test_all_scales_of_a_quantized_product_are_small_and_positive():
+    quantized = [f"{kind}8[2,2] {name}, float s{name}, {kind}8 z{name}" for kind, name in (("uint", "a"), ("int", "b"))]
+    body = "y = QLinearMatMul(a, sa, za, b, sb, zb, sy, zy)"
+    verifier = _prepared(f"g ({', '.join(quantized)}, float sy, uint8 zy) => (uint8[2,2] y) {{ {body} }}")
+    for name in ("sa", "sb", "sy"):
+        scales = _fed(verifier, name)
+        assert scales.min() >= 0.0199 and scales.max() <= 0.101, name
+
+
 @pytest.mark.parametrize(
     ("dtype", "kind"),
     [

@@ -106,6 +106,16 @@ def test_the_estimate_follows_the_work():
     assert _cost("g (float[8] x) => (float[8] y) { y = Relu(x) }", 400 << 20) > CHEAP, "the weights of a BERT-base"
 
 
+def test_unknown_sizes_are_guessed_from_operands_along_a_chain():
+    model = _proto("g (float[1000,1000] x) => (float[1000,1000] y) { s = Exp(x) t = Abs(s) u = Neg(t) y = Exp(u) }")
+    shape = (1000, 1000)
+    known, unknown = (
+        estimate(view, 0, ["x"], elements(view))
+        for view in (TypedIndex(Index(model), dict.fromkeys(names, shape)) for names in ("xstuy", "x"))
+    )
+    assert unknown == pytest.approx(known)
+
+
 TURNS = """g (float[{n},4] x, bool c) => (float[4] v, float[M,4] y) <int64 first = {{0}}> {{
     s = Shape(x)
     n = Gather(s, first)

@@ -27,6 +27,16 @@ def test_shapes_and_ranges(kind: str, shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(values, drawn(kind, shape, domain))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+def test_a_single_element_gets_a_different_edge_with_each_seed(shape: tuple[int, ...]) -> None:
+    found = {draw(Domain(), F4, shape, "edges", generator(seed, "x", "edges"), seed).item() for seed in range(6)}
+    assert len(found) > 3
+
+
+def test_an_empty_tensor_has_no_edges() -> None:
+    assert draw(Domain(), F4, (2, 0), "edges", generator(0, "x", "edges")).shape == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("shape", "axes"), [((2, 3, 45, 37), (2, 3)), ((1, 45, 37, 3), (1, 2)), ((4, 50), (1,))], ids=str
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from support.breadth import sampled
@@ -12,7 +13,9 @@ from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.kept_elements import with_elements
 from surgery.verification.regions.region_comparer import PROVED
+from surgery.verification.regions.region_values import Form, Point
 from surgery.verification.regions.regions import Region, nudged
+from surgery.verification.regions.sizes import enlarged
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -77,6 +80,17 @@ def test_a_region_with_a_possibly_empty_branch_is_not_enlarged() -> None:
     assert with_elements(Region(("y",), ("y",), ("x", "c"), piece, piece, 1)) is None
     both = text.parse(model.replace("far, end", "at, at"))
     assert with_elements(Region(("y",), ("y",), ("x", "c"), both, both, 1)) is not None
+
+
+def test_a_region_that_is_given_integers_is_not_enlarged() -> None:
+    """They may be indices or shapes, which are taken from runs at the sizes of the model."""
+    piece = text.parse("g (float[N,4] x, int64[M] i) => (float[M,4] y) { y = Gather(x, i) }")
+    form, indices = Form(np.dtype(np.float32), (3, 4)), Form(np.dtype(np.int64), (2,))
+    point = Point({"N": 3, "M": 2}, [], {"x": form, "i": indices})
+    assert enlarged(Region(("y",), ("y",), ("x", "i"), piece, piece, 1), [point]) == []
+    floats = text.parse("g (float[N,4] x) => (float[N,4] y) { y = Neg(x) }")
+    (larger,) = enlarged(Region(("y",), ("y",), ("x",), floats, floats, 1), [point])
+    assert min(larger.forms["x"].shape) > 2
 
 
 def test_nodes_that_remove_different_elements_stay_different() -> None:

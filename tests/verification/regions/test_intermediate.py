@@ -204,6 +204,7 @@ def test_intermediate_values_of_an_exact_step_must_match_the_previous_step():
     verifier.accept(close)
     right = verifier.verify(model("r = Reciprocal(w) a = Div(x, r) t = Neg(a) u = Neg(t) q = Sin(u)"), Parity.EXACT)
     assert right.status == "close", right
+    assert right.message.count("the outputs prove nothing") == 1
     wrong = verifier.verify(model("a = Mul(w, x) q = Sin(a)"), Parity.EXACT)
     assert wrong.status == "different", wrong
     assert "declared bit-identical" in wrong.message
