@@ -101,8 +101,15 @@ def hearing() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["new", "existing"])
-@pytest.mark.parametrize("layout", ["single", "external"])
+@pytest.mark.parametrize(
+    ("layout", "before"),
+    [
+        pytest.param("single", False, id="single-new", marks=pytest.mark.slow),
+        pytest.param("single", True, id="single-existing"),
+        pytest.param("external", False, id="external-new"),
+        pytest.param("external", True, id="external-existing", marks=pytest.mark.slow),
+    ],
+)
 def test_a_save_killed_at_any_step_leaves_a_complete_model(
     layout: storage.Layout, before: bool, tmp_path: Path, own_temporary: Path
 ) -> None:
@@ -376,7 +383,7 @@ def test_runs_ended_at_random_moments_leave_no_partial_files(count: int, tmp_pat
     runs.require_clean()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], 3))
 def test_each_signal_gives_its_exit_code_and_one_message(number: signal.Signals, tmp_path: Path) -> None:
     onnx.save(text.parse(SMALL), tmp_path / "m.onnx")
     # What it says at the end of the first step is written, and nobody reads it before the signal is there.

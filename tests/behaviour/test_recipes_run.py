@@ -15,7 +15,7 @@ def test_each_architecture_has_a_recipe() -> None:
     assert {"bert", "gpt2", "llama", "npu", "t5", "vision", "vit", "whisper"} == set(WITH_MODEL)
 
 
-@pytest.mark.parametrize("name", sampled(WITH_MODEL[::-1], 4))
+@pytest.mark.parametrize("name", sampled(WITH_MODEL[::-1], 8))
 def test_a_recipe_succeeds_on_its_model(name: str) -> None:
     recipe = recipes.load(name)
     assert recipe.model is not None

@@ -69,7 +69,7 @@ def test_check_of_a_file_that_is_not_a_model(folder: Path, capsys: pytest.Captur
     assert "no such file" in found[1]["problem"] and found[2]["runtime"] is None
 
 
-@pytest.mark.parametrize("command", [["apply", "tidy"], ["inspect"]])
+@pytest.mark.parametrize("command", sampled([["apply", "tidy"], ["inspect"]], 2))
 def test_the_first_line_reports_an_invalid_model(
     folder: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
@@ -164,7 +164,7 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(NEVER, 3))
+@pytest.mark.parametrize("name", sampled(NEVER, 6))
 def test_a_model_that_can_never_run_is_not_valid(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return page_blocks.fenced((DOCS / f"{page}.md").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", sampled(PAGES, 6))
+@pytest.mark.parametrize("page", sampled(PAGES, 9))
 def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").symlink_to(short_models)
     monkeypatch.chdir(tmp_path)
@@ -126,7 +126,7 @@ REPORTS = {
 }
 
 
-@pytest.mark.parametrize("command", REPORTS)
+@pytest.mark.parametrize("command", sampled(REPORTS, 3))
 def test_the_keys_of_reports_are_documented(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     page = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.breadth import sampled
 
 from surgery.engine.recipe import trust
 from surgery.interface import commands as cli
@@ -27,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path
     return folder
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sampled(COMMANDS, 3))
 def test_commands(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     expected = re.search(r"# exit code (\d)$", command)

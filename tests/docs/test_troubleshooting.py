@@ -62,7 +62,7 @@ def test_another_message_is_not_found() -> None:
     assert not re.search(pattern("the model has no dynamic size '…'"), messages())
 
 
-@pytest.mark.parametrize("message", sampled([one for one, body in SECTIONS.items() if "```console" in body], 3))
+@pytest.mark.parametrize("message", sampled([one for one, body in SECTIONS.items() if "```console" in body], 6))
 def test_the_commands_give_the_message_and_remedy_it(
     message: str, short_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,7 @@ def run(proto: onnx.ModelProto, feed: dict[str, Array]) -> dict[str, Array]:
 
 @pytest.mark.parametrize(
     ("layout", "form"),
-    sampled([(layout, form) for layout in ("v8", "v5", "BCN", "BNC") for form in ("xyxy", "cxcywh")], 3),
+    sampled([(layout, form) for layout in ("v8", "v5", "BCN", "BNC") for form in ("xyxy", "cxcywh")], 8),
 )
 def test_detections_are_those_of_numpy(layout: str, form: str) -> None:
     iou, least, most = 0.35, 0.2, 5

@@ -24,13 +24,13 @@ TOOLS = {name for name, declared in STANDARD.items() if declared.theme == "tools
 
 
 def in_breadth(cases: Iterable[testing.Case]) -> list[Any]:
-    """List the cases. Of those of a pass, every sixth that fires and every fourth that does not is quick."""
+    """List the cases. Of those of a pass, every twentieth that fires and every twentieth that does not is quick."""
 
     def kind(case: testing.Case) -> tuple[str, bool]:
         return case.pass_name, case.after is not None
 
     groups = groupby(sorted(cases, key=kind), key=kind)
-    return [value for (_, fires), group in groups for value in sampled(group, 6 if fires else 4)]
+    return [value for _, group in groups for value in sampled(group, 20)]
 
 
 @pytest.mark.parametrize("case", in_breadth(case for case in CASES if case.pass_name not in TOOLS), ids=str)

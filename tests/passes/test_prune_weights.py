@@ -8,7 +8,7 @@ from support import quantized
 from support.breadth import sampled
 
 
-@pytest.mark.parametrize("pattern", sampled(["unstructured", "2:4", "channels"], 2))
+@pytest.mark.parametrize("pattern", sampled(["unstructured", "2:4", "channels"], 3))
 @pytest.mark.parametrize(
     "name", sampled(["resnet-tiny", "bert-tiny.ts", "mobilenet-tiny", "vit-tiny", "llama-tiny"], 3)
 )

@@ -21,7 +21,7 @@ EVERY = {"min_size": 0}
 
 
 @pytest.mark.skipif(not installed.multiplies_integers(), reason="MatMulInteger of the installed runtime is wrong")
-@pytest.mark.parametrize("name", sampled(quantized.NAMES, 6))
+@pytest.mark.parametrize("name", sampled(quantized.NAMES, 12))
 def test_a_bundled_model_is_valid_and_runs_the_same_optimized_or_not(name: str) -> None:
     model = quantized.bundled(name)
     after = quantized.apply("quantize-dynamic", model, EVERY)

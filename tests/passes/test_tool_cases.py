@@ -2,6 +2,7 @@
 
 import pytest
 from support import case_files
+from support.breadth import sampled
 
 from surgery.engine.registry.catalog import catalog
 from surgery.features import testing
@@ -10,7 +11,7 @@ TOOLS = {name: one for name, one in catalog.passes().items() if one.is_standard 
 pytestmark = pytest.mark.usefixtures("tools_at_hand")
 
 
-@pytest.mark.parametrize("case", [case for case in case_files.read() if case.pass_name in TOOLS], ids=str)
+@pytest.mark.parametrize("case", sampled([case for case in case_files.read() if case.pass_name in TOOLS], 2), ids=str)
 def test_case(case: testing.Case, request: pytest.FixtureRequest) -> None:
     case_files.check(case, bless=request.config.getoption("--bless"))
 

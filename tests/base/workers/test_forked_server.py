@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.breadth import sampled
 
 SCRIPT = """
 import json, os, signal, sys, threading
@@ -103,7 +104,7 @@ assert workers.Worker(timeout=60).call("surgery.base.workers.drill:nested", memo
     ran(tmp_path, after=after)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", sampled([signal.SIGKILL, signal.SIGINT], 2))
 def test_it_ends_with_its_parent(tmp_path, number):
     handled = "signal.signal(signal.SIGINT, signal.default_int_handler)"
     process = script(tmp_path, handled, 'worker.call("surgery.base.workers.drill:spin")')

@@ -15,6 +15,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from support.breadth import sampled
 
 from surgery.base import workers
 from surgery.base.errors import WorkerError
@@ -269,7 +270,7 @@ def _script(folder: Path, last: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, cwd=elsewhere)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", sampled([signal.SIGKILL, signal.SIGINT], 2))
 def test_no_process_is_left_when_the_parent_is_killed_in_a_call(tmp_path, number):
     process = _script(tmp_path, 'worker.call("surgery.base.workers.drill:spin")')
     assert process.stdout is not None
@@ -282,7 +283,7 @@ def test_no_process_is_left_when_the_parent_is_killed_in_a_call(tmp_path, number
     assert all(_gone(pid) for pid in pids), [pid for pid in pids if _alive(pid)]
 
 
-@pytest.mark.parametrize("last", ["raise SystemExit(1)", "import os; os._exit(0)"])
+@pytest.mark.parametrize("last", sampled(["raise SystemExit(1)", "import os; os._exit(0)"], 2))
 def test_no_process_is_left_when_the_parent_ends(tmp_path, last):
     process = _script(tmp_path, last)
     assert process.stdout is not None

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
@@ -24,9 +25,9 @@ from surgery.engine.batching.output_folder import OutputFolder
 from surgery.engine.batching.schedule import job_of
 from surgery.interface import commands as cli
 
-pytestmark = pytest.mark.slow
-
-pytest.importorskip("distributed")
+# It is not imported here: that takes time and memory in each process that collects the tests.
+WITHOUT_DASK = pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed")
+pytestmark = [pytest.mark.slow, WITHOUT_DASK]
 
 CLUSTER = """
 import sys, time

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.breadth import sampled
 
 from surgery.base.promises import Parity
 from surgery.engine.pipeline import runner
@@ -128,7 +129,7 @@ def test_the_layer_with_an_outlier_stays_in_float() -> None:
     assert step.to_json()["kept"][0]["anchor"] == f"product {POISONED}"
 
 
-@pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 8), (40, 9), (50, 10)])
+@pytest.mark.parametrize(("limit", "bits"), sampled([(20, 6), (30, 8), (40, 9), (50, 10)], 3))
 def test_the_budget_holds_on_unseen_inputs(limit: int, bits: int, tmp_path: Path) -> None:
     """What is converted differs by budget; what it loses is measured here on inputs that were not seen."""
     import onnxruntime

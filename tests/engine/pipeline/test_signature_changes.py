@@ -86,7 +86,7 @@ def test_the_expectation_of_a_recipe_compares_with_the_original() -> None:
     assert result.exit_code == 1
 
 
-@pytest.mark.parametrize("name", ["sig-rename", "sig-rename-proto"])
+@pytest.mark.parametrize("name", sampled(["sig-rename", "sig-rename-proto"], 2))
 def test_renamed_inputs_and_outputs_are_compared_under_both_names(name: str) -> None:
     result = apply(f"steps: [{name}, drop-identity, drop-unused-inputs]")
     assert verdicts(result) == [("committed", "equal")] * 3
@@ -287,7 +287,7 @@ def test_repeat_until_stable_ends_with_the_new_signature() -> None:
     assert [step.status for step in result.steps] == ["committed"] * 3 + ["unchanged"] * 3
 
 
-@pytest.mark.parametrize("mode", ["end", "off"])
+@pytest.mark.parametrize("mode", sampled(["end", "off"], 2))
 def test_the_end_result_is_compared_under_the_new_signature(mode: str) -> None:
     verify = f"verify: {{mode: {mode}}}\n"
     result = apply(f"{verify}steps: [sig-rename, drop-identity, initializers-from-inputs, drop-unused-inputs]")
@@ -313,7 +313,7 @@ def test_bisect_names_the_site_after_new_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", sampled(["drop-identity", "sig-rename", "sig-drop-output", "initializers-from-inputs"], 2)
+    "before", sampled(["drop-identity", "sig-rename", "sig-drop-output", "initializers-from-inputs"], 4)
 )
 def test_bisect_writes_a_repro_after_new_names(tmp_path: Path, before: str) -> None:
     recipe = recipes.parse(f"recipe: test\nsteps: [{before}, sig-rename-exp]", "test.yaml")

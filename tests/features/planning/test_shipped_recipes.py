@@ -30,7 +30,7 @@ def test_every_bundled_model_is_used(short_models: Path) -> None:
     assert len(sorted(short_models.glob("*.onnx"))) == MODELS
 
 
-@pytest.mark.parametrize(("name", "number"), sampled(PAIRS, 12))
+@pytest.mark.parametrize(("name", "number"), sampled(PAIRS, 24))
 def test_an_applied_plan_gives_the_bytes_of_a_plain_run(
     name: str, number: int, short_models: Path, tmp_path: Path
 ) -> None:

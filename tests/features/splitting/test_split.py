@@ -115,7 +115,7 @@ def test_the_pieces_run_in_sequence(tmp_path: Path) -> None:
     assert onnx.load(tmp_path / "out" / "m.2.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("taken", sampled([True, False], 2))
 @pytest.mark.parametrize("at", [["m"], ["a", "i"], ["a", "m", "i"], [["i", "again"]]])
 def test_subgraphs_functions_and_captured_values(tmp_path: Path, at: list[Any], taken: bool) -> None:
     path = stored(tmp_path, CONTROL)

@@ -71,7 +71,7 @@ def test_a_recipe_is_read_from_a_pipe(model: Path) -> None:
             (["apply", "tidy", "m.onnx", "--report", "-"], b"<!doctype html>"),
             (["diff", "m.onnx", "m.onnx", "--html", "-"], b"<!doctype html>"),
         ],
-        2,
+        5,
     ),
 )
 def test_a_text_is_written_to_standard_output(model: Path, arguments: list[str], begins: bytes) -> None:
@@ -173,7 +173,7 @@ def test_unsupported_places_are_reported_in_one_line(
     assert said.startswith(f"surgery: {message}") and said.count("\n") == 1 and "secret" not in said
 
 
-@pytest.mark.parametrize("command", ["apply tidy m.onnx", "apply r.yaml", "apply m.onnx", "embed m.onnx"])
+@pytest.mark.parametrize("command", sampled(["apply tidy m.onnx", "apply r.yaml", "apply m.onnx", "embed m.onnx"], 2))
 def test_the_fields_in_the_name_of_an_output_are_those_of_a_recipe(
     model: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from textwrap import dedent
 
 import pytest
@@ -18,10 +19,19 @@ from surgery.interface.docsgen import python_pages
 from surgery.interface.docsgen import signatures_in_source as signatures
 from surgery.interface.docsgen.public_groups import INHERITED, INTERNAL, PAGES
 
-PAGE = "".join(python_pages.pages().values())
 LISTED = [name for page in PAGES.values() for group in page.groups for name in group.names]
-ENTRIES = dict(re.findall(r"^### (?:class )?`?(\w+)`?\n((?:(?!^##).*\n?)*)", PAGE, flags=re.MULTILINE))
 FUNCTIONS = [name for name in surgery.__all__ if inspect.isfunction(getattr(surgery, name))]
+
+
+@cache
+def page() -> str:
+    """Write the pages as one, which takes most of a second."""
+    return "".join(python_pages.pages().values())
+
+
+@cache
+def entries() -> dict[str, str]:
+    return dict(re.findall(r"^### (?:class )?`?(\w+)`?\n((?:(?!^##).*\n?)*)", page(), flags=re.MULTILINE))
 
 
 def documented(name: str) -> Iterator[source.Definition]:
@@ -35,7 +45,7 @@ def documented(name: str) -> Iterator[source.Definition]:
 def test_each_public_name_is_in_one_group() -> None:
     assert [name for name, count in Counter(LISTED).items() if count > 1] == []
     assert set(LISTED) == {*surgery.__all__, "__version__"}
-    assert set(LISTED) <= set(ENTRIES)
+    assert set(LISTED) <= set(entries())
 
 
 def test_the_typed_names_are_the_lazy_ones() -> None:
@@ -94,20 +104,20 @@ def test_a_plan_is_not_verified_in_an_unknown_way() -> None:
 
 def test_signatures_have_every_parameter() -> None:
     for name in FUNCTIONS:
-        signature = ENTRIES[name].split("```")[1]
+        signature = entries()[name].split("```")[1]
         missing = [one for one in inspect.signature(getattr(surgery, name)).parameters if f"{one}:" not in signature]
         assert missing == [], name
 
 
 def test_signatures_name_what_is_described() -> None:
     """Names of surgery in a signature are public, or the entry says what they are."""
-    entry = ENTRIES["apply"]
+    entry = entries()["apply"]
     assert (
         "recipe: Given" in entry and "- `Given` is `str | Path | Recipe | Mapping[str, Any] | Sequence[Any]`" in entry
     )
     assert "layout: Layout = " in entry and '- `Layout` is `Literal["keep", "single", "external"]`' in entry
     assert "options: RunOptions = RunOptions()," in entry
-    assert f'target: str | Path = "{surgery.edit.__kwdefaults__["target"]}"' in ENTRIES["edit"]
+    assert f'target: str | Path = "{surgery.edit.__kwdefaults__["target"]}"' in entries()["edit"]
 
 
 PARTS = {
@@ -126,9 +136,9 @@ PARTS = {
 def test_classes_in_signatures_are_public_or_documented(name: str) -> None:
     found = signatures.named(signatures.hints(python_pages.public(name))).values()
     classes = {one.name for one in found if isinstance(one.node, ast.ClassDef)}
-    assert classes - set(ENTRIES) - set(PARTS) == set()
-    described = {one for one in classes if f"`{one}`: " in ENTRIES[name] or f"[`{one}`](" in ENTRIES[name]}
-    assert classes - set(ENTRIES) - described == set()
+    assert classes - set(entries()) - set(PARTS) == set()
+    described = {one for one in classes if f"`{one}`: " in entries()[name] or f"[`{one}`](" in entries()[name]}
+    assert classes - set(entries()) - described == set()
 
 
 def test_settings_are_constructed_from_public_names() -> None:
@@ -138,8 +148,8 @@ def test_settings_are_constructed_from_public_names() -> None:
     kinds = signatures.named((one, one.hint) for one in fields if isinstance(one.node, ast.AnnAssign) and one.hint)
     hidden = {one.name for one in kinds.values() if isinstance(one.node, ast.ClassDef)} - set(surgery.__all__)
     assert hidden == {"GeneratorSpec", "MetricSpec", "Place"}
-    assert "dims: Mapping[str, tuple[int, ...]] = {}," in ENTRIES["InputsSpec"]
-    assert "accuracy: AccuracySpec = AccuracySpec()," in ENTRIES["VerifySpec"]
+    assert "dims: Mapping[str, tuple[int, ...]] = {}," in entries()["InputsSpec"]
+    assert "accuracy: AccuracySpec = AccuracySpec()," in entries()["VerifySpec"]
 
 
 def test_pages_import_only_public_names() -> None:
@@ -149,10 +159,10 @@ def test_pages_import_only_public_names() -> None:
 
 
 def test_private_names_and_modules_do_not_appear() -> None:
-    prose = re.sub(r"^Source: .*$", "", PAGE, flags=re.MULTILINE)
+    prose = re.sub(r"^Source: .*$", "", page(), flags=re.MULTILINE)
     assert set(re.findall(r"(?<![\w/.#])_[a-z]\w*", prose)) == set()
     assert set(re.findall(r"\bsurgery\.\w+\.\w+", prose)) - {"surgery.Session.open"} == set()
-    members = {line.split("(")[0] for line in re.findall(r"^- `(\w+)[(:]", ENTRIES["Graph"], flags=re.MULTILINE)}
+    members = {line.split("(")[0] for line in re.findall(r"^- `(\w+)[(:]", entries()["Graph"], flags=re.MULTILINE)}
     assert {"nodes", "site", "opset", "fresh"} <= members
     assert members & {"finish", "begin", "refresh", "settle_order", "calibration", "memory", "weights"} == set()
 
@@ -178,14 +188,14 @@ def test_what_passes_use_of_a_graph_is_described() -> None:
 
 
 def test_names_in_the_text_are_links() -> None:
-    assert "Raises [`UsageError`](#class-usageerror) if" in PAGE
-    assert "Without `run`, ONNX Runtime only loads it." in ENTRIES["check"]  # its parameter, not the function
-    assert "what [`surgery.load`](#load) returns" in ENTRIES["apply"]
-    assert "[`UsageError`](python.md#class-usageerror)" in ENTRIES["Graph"]
+    assert "Raises [`UsageError`](#class-usageerror) if" in page()
+    assert "Without `run`, ONNX Runtime only loads it." in entries()["check"]  # its parameter, not the function
+    assert "what [`surgery.load`](#load) returns" in entries()["apply"]
+    assert "[`UsageError`](python.md#class-usageerror)" in entries()["Graph"]
 
 
 def test_examples_in_the_text_are_code() -> None:
-    blocks = re.findall(r"^( *)```python\n(.*?)^\1```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^( *)```python\n(.*?)^\1```$", page(), flags=re.MULTILINE | re.DOTALL)
     examples = [dedent(body) for _, body in blocks if re.match(r" *(with|new\.|surgery\.run\(\")", body)]
     assert len(examples) == 5
     for example in examples:

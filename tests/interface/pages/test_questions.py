@@ -136,7 +136,7 @@ def _(reader: Reader) -> None:
     assert "surgery apply default" in reader.section("Reproduce")
 
 
-@pytest.mark.parametrize("text", sampled(QUESTIONS, 3))
+@pytest.mark.parametrize("text", sampled(QUESTIONS, 6))
 def test_at_most_three_clicks(text: str, report: Path, open_file: Callable[..., Any], request: Any) -> None:
     page = open_file(report, width=1100, height=720)
     page.wait_for_selector(".sv-toolbar")

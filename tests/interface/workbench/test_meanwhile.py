@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 import pytest
+from support.breadth import sampled
 from support.workbench_client import Client
 
 import surgery
@@ -61,7 +62,7 @@ QUESTIONS: dict[str, Callable[[Client], tuple[int, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", sampled(QUESTIONS, 3))
 def test_a_question_does_not_wait_for_a_step_that_runs(
     serve: Any, model: Path, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:

@@ -43,7 +43,7 @@ def converted(path: Path, *steps: str) -> tuple[Graph, Graph]:
     return made[0], made[1]
 
 
-@pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(MODELS, 12), ids=lambda path: path.stem)
 def test_no_node_in_float16_falls_to_the_cpu(path: Path, short_models: Path) -> None:
     before, after = converted(short_models / path.name, "to-float16")
     assert any(node.op == "Cast" for node in after.nodes())

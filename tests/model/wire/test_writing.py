@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from support.breadth import sampled
 
 from surgery.base.errors import MachineError, WorkerError
 from surgery.base.workers import Worker
@@ -41,19 +42,22 @@ def random(shape: tuple[int, ...], dtype: str = "float32") -> Array:
     return drawn.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("dtype", sampled(["int8", "float16", "float32", "float64", "complex128"], 2))
 @pytest.mark.parametrize(
     ("shape", "order"),
-    [
-        ((SIDE, SIDE), (1, 0)),
-        ((65, 4099), (1, 0)),
-        ((4099, 65), (1, 0)),
-        ((40_001, 70), (1, 0)),
-        ((70, 30, 200), (2, 0, 1)),
-        ((70, 30, 200), (1, 0, 2)),
-        ((9, 8, 70, 80), (3, 2, 1, 0)),
-        ((1, SIDE, SIDE), (0, 2, 1)),
-    ],
+    sampled(
+        [
+            ((SIDE, SIDE), (1, 0)),
+            ((65, 4099), (1, 0)),
+            ((4099, 65), (1, 0)),
+            ((40_001, 70), (1, 0)),
+            ((70, 30, 200), (2, 0, 1)),
+            ((70, 30, 200), (1, 0, 2)),
+            ((9, 8, 70, 80), (3, 2, 1, 0)),
+            ((1, SIDE, SIDE), (0, 2, 1)),
+        ],
+        2,
+    ),
 )
 def test_the_elements_are_in_their_new_order(
     shape: tuple[int, ...], order: tuple[int, ...], dtype: str, weights: Weights, tmp_path: Path

@@ -74,7 +74,7 @@ def _points(skeleton: bytes, inputs: InputsSpec | None = None) -> list[dict[str,
         return [dict(run.binding.dims) for run in verifier.original.runs]
 
 
-@pytest.mark.parametrize("case", sampled(sorted(COMPARED), 2))
+@pytest.mark.parametrize("case", sampled(sorted(COMPARED), 4))
 def test_a_dim_is_tried_below_at_and_above_the_constant(case: str) -> None:
     constant = ABOVE.get(case, 77)
     extents = {point["N"] for point in _points(_model(COMPARED[case]))}
@@ -156,7 +156,7 @@ def test_a_comparison_with_what_no_extent_crosses_adds_no_sets(equal: str) -> No
             ("p = Slice(x, z1, c1, o1) y = Neg(p)", "y = Neg(x)"),
             (f"{EXTENT} q = Min(n, c) {FACTOR}", f"{EXTENT} q = Identity(n) {FACTOR}"),
         ],
-        2,
+        4,
     ),
     ids=["never_above", "off_by_one", "never_cut", "never_bounded"],
 )

@@ -86,7 +86,7 @@ def _runs(side: int, lost: int) -> range:
             (_anchors(320), _runs(320, 16)),
             (_anchors(416), _runs(416, 16)),
         ],
-        3,
+        7,
     ),
     ids=["vit384", "clip336", "dinov2-518", "cnn299", "cnn640", "yolo320", "yolo416"],
 )

@@ -144,7 +144,7 @@ def test_every_guard_is_reached(case: str) -> None:
 
 
 @pytest.mark.parametrize("regional", [False, True], ids=["whole", "region"])
-@pytest.mark.parametrize("case", sampled(sorted(GUARDED), 3))
+@pytest.mark.parametrize("case", sampled(sorted(GUARDED), 5))
 def test_a_change_that_drops_the_guard_differs(case: str, regional: bool) -> None:
     before, after = _model(case, guarded=True), _model(case, guarded=False)
     with closing(Verifier(before)) as verifier:

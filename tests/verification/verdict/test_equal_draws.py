@@ -81,7 +81,7 @@ def test_a_right_rewrite_of_a_model_with_a_drawn_length_passes_with_the_same_num
     assert "with the same random numbers in both models (RandomNormalLike, RandomUniformLike)" in verdict.message
 
 
-@pytest.mark.parametrize("draw", ["RandomUniformLike", "f.uniform"])
+@pytest.mark.parametrize("draw", sampled(["RandomUniformLike", "f.uniform"], 2))
 @pytest.mark.parametrize("name", sampled(RIGHT, 5))
 def test_a_right_rewrite_of_a_model_with_a_drawn_length_passes_by_distribution(name: str, draw: str) -> None:
     verdict = _speech(RIGHT[name], draw, seeded=draw == "f.uniform")
@@ -89,7 +89,7 @@ def test_a_right_rewrite_of_a_model_with_a_drawn_length_passes_by_distribution(n
     assert "'y' by shape, type and distribution" in verdict.message
 
 
-@pytest.mark.parametrize("draw", ["RandomUniformLike", "f.uniform"])
+@pytest.mark.parametrize("draw", sampled(["RandomUniformLike", "f.uniform"], 2))
 @pytest.mark.parametrize("name", sampled(WRONG, 4))
 def test_a_wrong_rewrite_of_a_model_with_a_drawn_length_is_different(name: str, draw: str) -> None:
     verdict = _speech(WRONG[name], draw)
@@ -123,7 +123,7 @@ DRAWN_SHAPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seeded", [True, False])
+@pytest.mark.parametrize("seeded", sampled([True, False], 2))
 @pytest.mark.parametrize("name", sampled(DRAWN_SHAPES, 5))
 def test_shapes_that_are_drawn_in_any_way(name: str, seeded: bool) -> None:
     head = LENGTH.format(draw="RandomUniformLike") + "single = Constant<value=float[1] {1}>() " + DRAWN_SHAPES[name]
