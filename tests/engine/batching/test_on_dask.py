@@ -216,6 +216,20 @@ def test_a_scheduler_that_loses_its_workers(lonely: str, monkeypatch: pytest.Mon
     assert [event and event.kind for event in found] == ["waiting", None, None]
 
 
+@pytest.mark.parametrize(("threads", "jobs"), [((3, 4), 14), ((1,), 2), ((), 1)])
+def test_a_cluster_gets_two_jobs_for_each_thread(
+    lonely: str, monkeypatch: pytest.MonkeyPatch, threads: tuple[int, ...], jobs: int
+) -> None:
+    executor = DaskExecutor(lonely, 1, BatchLimits())
+    workers = {f"tcp://{number}": {"nthreads": count} for number, count in enumerate(threads)}
+    monkeypatch.setattr(executor._client, "scheduler_info", lambda n_workers: {"workers": workers})
+    executor._is_checked = True
+    try:
+        assert executor.capacity == jobs
+    finally:
+        executor.close()
+
+
 def test_another_version_on_a_worker_is_named(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.verification.comparing.compare import same_bits
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
@@ -261,6 +262,19 @@ def test_complex_numbers_run_in_the_reference_evaluator():
     verifier = _prepared("g (complex64[N,3] x) => (complex64[N,3] y) { y = Identity(x) }")
     assert verifier.original.engine == "reference"
     assert verifier.original.runs[0].feed["x"].dtype == np.complex64
+
+
+def test_the_runtime_has_ended_when_the_reference_evaluator_starts(monkeypatch):
+    made, running = ReferenceRun._engine, []
+
+    def noted(self, anew=False):
+        if self.engine == "reference":
+            running.append(self.inputs.worker._worker.pid)
+        return made(self, anew)
+
+    monkeypatch.setattr(ReferenceRun, "_engine", noted)
+    _prepared("g (complex64[N,3] x) => (complex64[N,3] y) { y = Identity(x) }")
+    assert running[0] is None
 
 
 def test_sequences_and_optionals_are_fed():
