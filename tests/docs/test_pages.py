@@ -40,7 +40,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return page_blocks.fenced((DOCS / f"{page}.md").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", sampled(PAGES, 9))
+@pytest.mark.parametrize("page", sampled(PAGES, 12))
 def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").symlink_to(short_models)
     monkeypatch.chdir(tmp_path)

@@ -63,7 +63,7 @@ def keep_swap(graph: Graph) -> None:
             new.replace(node.outputs[0], made)
 
 
-@pytest.fixture(params=["here", "contained"])
+@pytest.fixture(params=sampled(["here", "contained"], 2))
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run passes as standard ones, ahead of the judgement; and as those of others, in a fork."""
     if request.param == "here":

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
+from support.breadth import sampled
 
 from surgery.base.operators.dtypes import Array
 from surgery.engine import recipe
@@ -58,7 +59,7 @@ def quantized() -> tuple[runner.Result, list[ort.InferenceSession]]:
     return result, [ort.InferenceSession(one.SerializeToString()) for one in (model, storage.resolve(result.proto))]
 
 
-@pytest.mark.parametrize("drawn", [_blocks, _gradients, _white_and_black, _points])
+@pytest.mark.parametrize("drawn", sampled([_blocks, _gradients, _white_and_black, _points], 2))
 def test_the_budget_holds_for_images(
     drawn: Callable[[np.random.Generator], Array],
     quantized: tuple[runner.Result, list[ort.InferenceSession]],

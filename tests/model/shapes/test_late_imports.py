@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.breadth import sampled
 
 _MODULE = """
 import time
@@ -55,12 +56,15 @@ def test_arithmetic_of_dims_executes_sympy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [
-        "import sympy.abc",
-        "from sympy import Symbol",
-        "import sympy; sympy.Symbol",
-        "import importlib, sympy; importlib.reload(sympy)",
-    ],
+    sampled(
+        [
+            "import sympy.abc",
+            "from sympy import Symbol",
+            "import sympy; sympy.Symbol",
+            "import importlib, sympy; importlib.reload(sympy)",
+        ],
+        2,
+    ),
 )
 def test_a_module_behaves_as_if_imported_at_once(tmp_path: Path, use: str) -> None:
     code = f"""

@@ -52,7 +52,7 @@ EMPTYING = {
 RIGHT, WRONG = "y = Mul(d, two)", "y = Mul(d, one)"
 
 
-@pytest.mark.parametrize("kind", sampled(EMPTYING, 2))
+@pytest.mark.parametrize("kind", sampled(EMPTYING, 4))
 @pytest.mark.parametrize(("change", "holds"), [(RIGHT, True), (WRONG, False)])
 def test_empty_values_are_compared_at_sizes_with_elements(kind: str, change: str, holds: bool) -> None:
     before, after = (f"{HEAD} {EMPTYING[kind].replace('OUT', name)} " for name in "cd")
