@@ -57,7 +57,7 @@ def needs_a_file(declared: Pass) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", sampled([name for name, one in STANDARD.items() if name not in TOOLS and not needs_a_file(one)], 3)
+    "name", [name for name, one in STANDARD.items() if name not in TOOLS and not needs_a_file(one)]
 )
 def test_the_example_of_every_pass_fires(name: str) -> None:
     case_files.check_example(STANDARD[name])
