@@ -7,7 +7,7 @@ refuses, and for partial matches. Nothing is verified or kept.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from surgery.engine.why.describe import contents, named, source, typed
 from surgery.engine.why.nearest import NearMatch, absent_ops, candidates
 from surgery.engine.why.tracing_graph import Declined, TracingGraph
 from surgery.model import storage
-from surgery.model.graph.state import Site
+from surgery.model.graph.state import Refused, Site
 from surgery.model.graph.values import Node, Value
 from surgery.model.patterns import compile_pattern
 from surgery.model.storage.summary import operators
@@ -322,13 +322,18 @@ def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
     """Explain a pass in another API: only the changes and the refusals of the bridge are known."""
     old, new = operators(before), operators(before if made.proto is None else made.proto)
     changed = {op: (old.get(op, 0), new.get(op, 0)) for op in sorted({*old, *new}) if old.get(op) != new.get(op)}
-    groups: dict[str, list[RefusedNode]] = defaultdict(list)
-    for refused in made.refusals:
-        if why.at in ("", refused.anchor):
-            groups[refused.reason].append(RefusedNode(refused.anchor, "", (), (), "", ()))
-    refusals = tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
+    refusals = _without_code(made.refusals, why.at)
     remark = f"a pass in the API {why.kind} does not give reasons for the nodes that it keeps; see its changes"
     return replace(why, refusals=refusals, operators=changed, remark="" if refusals else remark)
+
+
+def _without_code(found: Iterable[Refused], at: str) -> tuple[Refusals, ...]:
+    """Group refusals of which only the node and the reason are known; those of one node if `at` has its label."""
+    groups: dict[str, list[RefusedNode]] = defaultdict(list)
+    for refused in found:
+        if at in ("", refused.anchor):
+            groups[refused.reason].append(RefusedNode(refused.anchor, "", (), (), "", ()))
+    return tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
 
 
 # Patterns
@@ -421,6 +426,9 @@ def _of_graph(why: Why, graph: TracingGraph, node: Node | None, limit: int) -> W
         for reason, found in ranked
     )
     silent = tuple(_silent(graph, why.sites, node))
+    # Rules of onnxscript decide in their own code, which is not traced, and leave only reasons.
+    traced = {one.reason for one in graph.declined}
+    refusals += _without_code((one for one in graph.refusals if one.reason not in traced), why.at)
     remark = "" if node is None or refusals or silent or why.sites else _unseen(looked, node)
     return replace(why, refusals=refusals, silent=silent[:limit], looked=looked, remark=remark)
 

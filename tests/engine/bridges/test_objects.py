@@ -15,6 +15,8 @@ from surgery.engine import recipe
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.catalog import catalog
+from surgery.engine.why.explain import explain
+from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.proto import lineage
 
@@ -149,6 +151,15 @@ def test_the_reason_of_a_failed_check_is_a_refusal() -> None:
     (step,) = run(model, "object-class").steps
     assert step.status == "unchanged"
     assert [(r.anchor, r.reason) for r in step.refusals] == [("one", "DropIdentity: the Identity is documented")]
+
+
+def test_why_lists_the_reasons_of_failed_checks() -> None:
+    stored = storage.from_proto(text.parse(COPIES))
+    stored.proto.graph.node[0].doc_string = "keep me"
+    for at in (None, "one", "three"):
+        why = explain(catalog.find("object-class"), stored.proto, stored.weights, {}, at=at)
+        found = [(one.reason, [place.anchor for place in one.places]) for one in why.refusals]
+        assert found == ([] if at == "three" else [("DropIdentity: the Identity is documented", ["one"])])
 
 
 @pytest.mark.parametrize("contained", sampled([True, False], 2))
