@@ -65,22 +65,21 @@ def test_imports_are_not_circular() -> None:
 # Rooms, floors and arrows: of the wings, each of which is one room from outside, and of the rooms in each. Before there
 # were wings, all folders were rooms of one house: 39 on 14 floors, with 283 arrows. They may only fall, except for a
 # capability that is none of those before: `features/workbench` is a live model, and reads what a run is made of;
-# `interface/workbench` serves it, and alone needs a server. The commands, once 43 files in one folder, are in three.
-# `verification/operator_facts` came from `base`, with its arrows.
+# `interface/workbench` serves it, and alone needs a server.
 CEILINGS = {
     "base": (3, 2, 1),
     "model": (11, 5, 23),
-    "verification": (9, 7, 26),
+    "verification": (8, 6, 20),
     "engine": (9, 5, 21),
     "features": (9, 2, 2),
-    "interface": (11, 7, 22),
+    "interface": (9, 5, 15),
 }
 
 
 def test_the_wings_stay_few() -> None:
     found = size(outside(rooms()))
     assert all(count <= most for count, most in zip(found, (6, 6, 15))), found
-    assert len(crossing()) <= 582
+    assert len(crossing()) <= 622
 
 
 @pytest.mark.parametrize("wing", ORDER)
@@ -92,12 +91,16 @@ def test_a_wing_stays_small(wing: str) -> None:
 def test_the_house_stays_small() -> None:
     """Folders at any depth: finer ones are more rooms, so that none has too many files."""
     found = size(rooms())
-    assert all(count <= most for count, most in zip(found, (53, 19, 427))), found
+    assert all(count <= most for count, most in zip(found, (50, 17, 396))), found
+
+
+# How many files a folder may have where it has more than others: one for each command.
+FULL = {"surgery/interface/commands": 43}
 
 
 def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
-    assert full_folders(files, ROOT) == {}
+    assert {folder: count for folder, count in full_folders(files, ROOT).items() if count > FULL.get(folder, 0)} == {}
     assert len(shared_classes(files)) <= 5
     assert len(shared_bases(files)) <= 19
 

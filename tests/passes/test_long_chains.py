@@ -8,12 +8,12 @@ import pytest
 from surgery.passes.weights import _region
 from surgery.passes.weights.fold_scales import fold_scales
 
+from surgery.base.operators.thresholds import sizes
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.verification.operator_facts.thresholds import sizes
-from surgery.verification.operator_facts.use import Index, TypedIndex
 
 
 def chain(nodes: int) -> onnx.ModelProto:

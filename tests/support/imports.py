@@ -30,7 +30,7 @@ ORDER = {
         *("runtime", "graph", "analysis", "patterns"),
     ),
     "verification": (
-        *("operator_facts", "inputs", "running", "comparing", "regions", "accuracy", "verdict", "signature"),
+        *("inputs", "running", "comparing", "regions", "accuracy", "verdict", "signature"),
         "benchmarking",
     ),
     "engine": (*("yaml", "registry", "bridges", "recipe", "provenance", "why", "pipeline", "caching", "batching"),),
@@ -49,7 +49,7 @@ ORDER = {
     ),
     "interface": (
         *("pages", "layout", "drawing", "workbench", "report.formats", "report", "command_line"),
-        *("commands.models", "commands.edits", "commands", "docsgen"),
+        *("commands", "docsgen"),
     ),
 }
 """The wings, and the folders of each, from the bottom to the top. A folder imports from itself and from those before

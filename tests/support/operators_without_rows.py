@@ -17,7 +17,6 @@ import onnx.defs
 
 from surgery.base import operators
 from surgery.base.operators.forms import Schema
-from surgery.verification import operator_facts
 
 DOMAINS = ("", "ai.onnx.ml")
 CONTRIB = "com.microsoft"
@@ -29,8 +28,7 @@ Question = Callable[[Schema], Iterator[str]]
 
 def questions() -> dict[str, Question]:
     """Return what each file asks, by the name of the file."""
-    folders = (operators, operator_facts)
-    names = [f"{one.__name__}.{item.name}" for one in folders for item in pkgutil.iter_modules(one.__path__)]
+    names = [f"{operators.__name__}.{item.name}" for item in pkgutil.iter_modules(operators.__path__)]
     modules = {name: importlib.import_module(name) for name in (*names, *ELSEWHERE)}
     return {
         name.rpartition(".")[2]: module.without_row

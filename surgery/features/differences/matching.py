@@ -104,11 +104,11 @@ class Matching:
 
     def _by_name(self) -> None:
         numbers = Numbers()
-        told = [node_hashes.forward(side, numbers, self.scope_of) for side in (self.before, self.after)]
-        self.computed = {**told[0], **told[1]}
+        forward = [node_hashes.forward(side, numbers, self.scope_of) for side in (self.before, self.after)]
+        self.computed = {**forward[0], **forward[1]}
         for key in (node_hashes.by_name(self.scope_of, stamped=True), node_hashes.by_value(self.scope_of)):
             here, there = self.before.unique(key), self.after.unique(key)
-            for sign in node_hashes.disagree(here, there, *told):
+            for sign in node_hashes.disagree(here, there, *forward):
                 del here[sign]
             self._match_all("name", here, there)
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from surgery import __version__
 from surgery.base.errors import RecipeError, SurgeryError
 from surgery.interface.command_line import _configuration, _inputs, _log, _output, _parsing, _places, _signals
-from surgery.interface.commands.edits import _single_pass
+from surgery.interface.commands import _single_pass
 
 GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
@@ -35,10 +35,7 @@ GROUPS = {
     "set up": ("help", "config", "cache", "completion", "doctor"),
 }
 """The commands under the titles that the help gives them; each is one of `_single_pass.EDITS`, or has a module of its
-name, with `_` for `-`, in the folder of its group."""
-
-_FOLDERS = {"optimize": "models", "look at models": "models", "edit": "edits", "verify and measure": "models"}
-"""The folders of groups of commands; the modules of the others are in this one."""
+name, with `_` for `-`."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
@@ -194,30 +191,24 @@ def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     parser.groups = GROUPS
     parser.add_argument("--version", action="version", version=f"surgery {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for title, names in GROUPS.items():
-        for name in names:
-            path = "/".join((*_FOLDERS.get(title, "").split(), name.replace("-", "_")))
-            if name in complete:
-                _add_command(commands, name, _single_pass.EDITS.get(name) or _module(path))
-            else:
-                commands.add_parser(name, help=None if complete else _summary(name, path), add_help=False)
+    for name in COMMANDS:
+        module = f"{__name__}.{name.replace('-', '_')}"
+        if name in complete:
+            _add_command(commands, name, _single_pass.EDITS.get(name) or importlib.import_module(module))
+        else:
+            commands.add_parser(name, help=None if complete else _summary(name, module), add_help=False)
     return parser
 
 
-def _module(path: str) -> ModuleType:
-    """Import the module of a command."""
-    return importlib.import_module(f"{__name__}.{path.replace('/', '.')}")
-
-
-def _summary(name: str, path: str) -> str:
+def _summary(name: str, module: str) -> str:
     """Return the first line of the docstring of a command, without importing its module, where it is the first line."""
     if name in _single_pass.EDITS:
         return _first_line(_single_pass.EDITS[name].about)
     try:
-        with Path(__file__).parent.joinpath(f"{path}.py").open(encoding="utf-8") as file:
+        with Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").open(encoding="utf-8") as file:
             return file.readline().strip().strip('"')
     except OSError:
-        return _first_line(_module(path).__doc__)
+        return _first_line(importlib.import_module(module).__doc__)
 
 
 def _first_line(about: str | None) -> str:

@@ -13,12 +13,12 @@ from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.base.operators.dtypes import is_float
+from surgery.base.operators.scenes import LEAST_EXTENT, SCENES
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec
-from surgery.verification.operator_facts.scenes import LEAST_EXTENT, SCENES
 
 CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000
 """The first seed of either kind, relative to the seed of the recipe; verification uses the first few seeds."""

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
+from surgery.base.operators.rounding_behavior import ROUNDING_ONCE
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import RunOutcome
 from surgery.model.runtime.rounding import FACTORS, reround
@@ -41,7 +42,6 @@ from surgery.verification.comparing.distances import Float64Case, Float64Finding
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.input_sets import TRIVIAL
-from surgery.verification.operator_facts.rounding_behavior import ROUNDING_ONCE
 
 DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
 """Shares of the tolerance above which a result within it is doubted; the second if a run costs next to nothing."""

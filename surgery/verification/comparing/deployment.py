@@ -27,6 +27,7 @@ from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.base.json_record import Record
+from surgery.base.operators.cost import opening
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import ELSEWHERE, TITLES, RunOutcome
 from surgery.model.runtime.executed import Executed as Executed
@@ -38,7 +39,6 @@ from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.run_feeds import feeds_for
 from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run
-from surgery.verification.operator_facts.cost import opening
 
 _SECONDS = 0.25
 """Estimated seconds that all runs may take at most, beyond the first of each number of dims: most of the cost is the

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.operators.domain import Domain
 from surgery.model.runtime.contrib_ops import FUNCTIONS
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import CONTRIB, Declared, inline
@@ -16,7 +17,6 @@ from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import GivenBinding
 from surgery.verification.inputs.input_sets import TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.operator_facts.domain import Domain
 from surgery.verification.running.declaring import Declaring
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.operators.cost import reading
 from surgery.base.promises import COMPARING, Parity
 from surgery.model.proto.randomness import Origins, counts_runs, origins
 from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome, most_weights
@@ -24,7 +25,6 @@ from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.input_sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
-from surgery.verification.operator_facts.cost import reading
 from surgery.verification.running.ensembles import KnownOutputs, engine_knowing
 from surgery.verification.running.guards import GuardSearch as GuardSearch
 from surgery.verification.running.guards import Watch

@@ -16,10 +16,10 @@ from surgery.base.operators.dtypes import is_float
 from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.moving import RESHAPING
 from surgery.base.operators.ranges import BOUNDS
+from surgery.base.operators.rounding_behavior import ROUNDING_AS_ONE
 from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.tolerance import blocks
-from surgery.verification.operator_facts.rounding_behavior import ROUNDING_AS_ONE
 
 if TYPE_CHECKING:
     import onnx

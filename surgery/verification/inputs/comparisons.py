@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import EXTENTS
 from surgery.verification.inputs.demands import Shapes
 from surgery.verification.inputs.dims import first_extents
 from surgery.verification.inputs.expressions import Integers, Reader
 from surgery.verification.inputs.factors import integers, stored
-from surgery.verification.operator_facts.use import Index, TypedIndex
 
 if TYPE_CHECKING:
     import onnx

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operators import traits
+from surgery.base.operators.cost import estimate, listing, opening
+from surgery.base.operators.deciding import DECIDING, decide
+from surgery.base.operators.domain import ANY, MASK, Domain, draw, generator
 from surgery.base.operators.dtypes import Array, dtype_of, is_integer
+from surgery.base.operators.legal_inputs import SEQUENCE_LENGTH, legal
 from surgery.base.operators.subgraphs import initializer_names
+from surgery.base.operators.thresholds import marks, sizes, spared
+from surgery.base.operators.use import Index, Shape, TypedIndex, uses
 from surgery.model.shapes.declarations import Extent
 from surgery.model.wire.stored_lists import listed_bytes, with_beginnings
 from surgery.verification.inputs.comparisons import elements
@@ -23,12 +29,6 @@ from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.given_values import read_tensors, shape_of
 from surgery.verification.inputs.input_port import InputPort
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec
-from surgery.verification.operator_facts.cost import estimate, listing, opening
-from surgery.verification.operator_facts.deciding import DECIDING, decide
-from surgery.verification.operator_facts.domain import ANY, MASK, Domain, draw, generator
-from surgery.verification.operator_facts.legal_inputs import SEQUENCE_LENGTH, legal
-from surgery.verification.operator_facts.thresholds import marks, sizes, spared
-from surgery.verification.operator_facts.use import Index, Shape, TypedIndex, uses
 
 if TYPE_CHECKING:
     import onnx

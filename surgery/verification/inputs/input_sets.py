@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from surgery.base.operators.distributions import ORDINARY
 from surgery.verification.inputs.feed_plan import Binding
-from surgery.verification.operator_facts.distributions import ORDINARY
 
 CHEAP, TRIVIAL = 0.1, 0.006
 """Estimated seconds of one run up to which seven sets, or twenty-eight, are made instead of two."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 from surgery.base.operators import traits
+from surgery.base.operators.cost import PROBE, PROBE_NODE
+from surgery.base.operators.use import Index
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
 from surgery.verification.inputs.feed_plan import PROFILES, Binding, DimKey, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, SECOND, TRIVIAL
-from surgery.verification.operator_facts.cost import PROBE, PROBE_NODE
-from surgery.verification.operator_facts.use import Index
 
 Probe = Callable[[Binding], "str | None"]
 """Runs the original with a binding; returns None if that succeeds, else the runtime's message."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from surgery.base.operators.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.base.promises import Parity
 from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.operator_facts.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.verification.regions.patterns import has_weights
 from surgery.verification.regions.region_values import Point
 from surgery.verification.regions.regions import Region

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.base.operators.deciding import NOT_FINITE, decide
+from surgery.base.operators.domain import MASK, Domain, draw, generator
 from surgery.base.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine
 from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.operator_facts.deciding import NOT_FINITE, decide
-from surgery.verification.operator_facts.domain import MASK, Domain, draw, generator
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.region_values import TAKEN, Form, Point
 from surgery.verification.regions.regions import Region

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.base.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
+from surgery.base.operators.deciding import DECIDING
 from surgery.base.operators.dtypes import dtype_of, is_float
 from surgery.model.proto.extract import cut
 from surgery.model.runtime.engine import Engine
@@ -20,8 +22,6 @@ from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.input_sets import RECORDED
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.operator_facts.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
-from surgery.verification.operator_facts.deciding import DECIDING
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.time_budget import TimeBudget
 from surgery.verification.regions.value_shapes import follow

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.base.operators.deciding import DIRECT, HIDDEN, KINDS, NOT_FINITE, PADDED, PATTERNS
+from surgery.base.operators.graph_guards import SELECTING, Guard, guards
 from surgery.base.operators.moving import CARRIES, EXTENTS
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model.proto.extract import cut
 from surgery.model.proto.randomness import origins
 from surgery.verification.inputs.feed_plan import Binding
-from surgery.verification.operator_facts.deciding import DIRECT, HIDDEN, KINDS, NOT_FINITE, PADDED, PATTERNS
-from surgery.verification.operator_facts.graph_guards import SELECTING, Guard, guards
-from surgery.verification.operator_facts.use import Index, TypedIndex
 
 if TYPE_CHECKING:
     import onnx

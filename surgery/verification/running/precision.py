@@ -13,9 +13,9 @@ import numpy as np
 
 from surgery.base.operators.dtypes import dtype_of, is_float
 from surgery.base.operators.moving import EXTENTS
+from surgery.base.operators.rounding_behavior import EXACT
 from surgery.model.proto.dataflow import Flow
 from surgery.model.shapes.declarations import element_types
-from surgery.verification.operator_facts.rounding_behavior import EXACT
 
 if TYPE_CHECKING:
     import onnx

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from surgery.base.operators.cost import REGION_NODE
 from surgery.base.operators.forms import plain_domain
 from surgery.base.promises import Parity
 from surgery.verification.accuracy.loss_evaluation import Evaluation
@@ -15,7 +16,6 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.operator_facts.cost import REGION_NODE
 from surgery.verification.regions.time_budget import COSTLY
 from surgery.verification.verdict.failing_models import failure_of
 from surgery.verification.verdict.whole_models import WholeModels, digest

@@ -89,7 +89,7 @@ def test_a_version_without_a_documented_change_has_no_row(monkeypatch: pytest.Mo
 
 
 def test_sums_of_products_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.verification.operator_facts import cost
+    from surgery.base.operators import cost
 
     monkeypatch.setattr(cost, "_PRODUCTS", {})
     found = without_rows(asked_for())["cost"]

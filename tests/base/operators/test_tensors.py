@@ -10,10 +10,10 @@ import pytest
 
 from surgery.base.operators.dtypes import ONNX_TYPES, dtype_of, type_of
 from surgery.base.operators.message_tensors import from_array, to_array
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model import storage
 from surgery.model.runtime.float64_model import to_double
 from surgery.verification.inputs.given_values import read_proto
-from surgery.verification.operator_facts.use import Index, TypedIndex
 
 # Written by hand from the definitions of the formats: the number of the type, its bits, and what they stand for.
 ELEMENTS = [

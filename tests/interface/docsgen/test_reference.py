@@ -7,7 +7,7 @@ from support import ROOT, lacking
 
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
-from surgery.interface.commands.edits._single_pass import EDITS
+from surgery.interface.commands._single_pass import EDITS
 from surgery.interface.docsgen import commands, python_pages, reference
 
 DOCS = ROOT / "docs"
@@ -38,7 +38,7 @@ def test_every_pass_has_an_entry(pages: dict[str, str]) -> None:
 
 def test_every_command_has_an_entry_with_all_its_options(pages: dict[str, str]) -> None:
     entries = dict(re.findall(r"^## surgery (.*)\n\n((?:(?!^## ).*\n)*)", pages["reference/commands.md"], re.M))
-    modules = {path.stem for path in (DOCS.parent / "surgery" / "interface" / "commands").rglob("[a-z]*.py")}
+    modules = {path.stem for path in (DOCS.parent / "surgery" / "interface" / "commands").glob("[a-z]*.py")}
     assert {name.partition(" ")[0] for name in entries} == {name.replace("_", "-") for name in modules} | set(EDITS)
     assert "`--on-failure abort\\|rollback\\|bisect\\|keep`" in entries["apply"]
     assert "surgery split [OPTIONS] MODEL" in entries["split"] and "`--at TENSOR [TENSOR ...]`" in entries["split"]

@@ -11,7 +11,7 @@ import pytest
 from support import drawings
 from support.pictures import compare
 
-from surgery.interface.commands.edits import extract
+from surgery.interface.commands import extract
 
 pytestmark = pytest.mark.slow
 

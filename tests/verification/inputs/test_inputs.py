@@ -13,12 +13,11 @@ import onnxruntime
 import pytest
 
 from surgery.base.errors import UsageError
+from surgery.base.operators.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
-from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
-from surgery.verification.operator_facts.deciding import DECIDING
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -47,14 +46,6 @@ TABLE = "float[11,4] w = {" + ", ".join(str(i / 7) for i in range(44)) + "}"
 
 
 IDS = f"g (int64[N,S] ids) => (float[A,B,C] y) <{TABLE}, int64[2] flat = {{1, -1}}, int64 c = {{@}}>"
-
-
-@pytest.mark.parametrize("character", ["normal", "wide", *sorted(DECIDING)])
-def test_inputs_that_no_guard_reads_get_normal_data_with_those_made_for_guards(character: str) -> None:
-    binding = Binding({}, character, ports=("mask",))
-    assert binding.decides("mask") == (character in DECIDING)
-    assert not binding.decides("x")
-    assert binding.ordinary == ("normal" if character in DECIDING else character)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,16 @@ import onnx
 import pytest
 from support.breadth import sampled
 
+from surgery.base.operators.cost import estimate
+from surgery.base.operators.deciding import DECIDING
+from surgery.base.operators.distributions import ORDINARY
+from surgery.base.operators.thresholds import marks, sizes, spared
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL, choose
 from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.operator_facts.cost import estimate
-from surgery.verification.operator_facts.distributions import ORDINARY
-from surgery.verification.operator_facts.thresholds import marks, sizes, spared
-from surgery.verification.operator_facts.use import Index, TypedIndex
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -296,3 +297,11 @@ def test_dims_of_the_user_are_not_overruled():
     tied = plan.dims.tied({"length": {"past": 1, "sequence": 1}})
     assert "length" in tied.names
     assert tied.ties == {}
+
+
+@pytest.mark.parametrize("character", ["normal", "wide", *sorted(DECIDING)])
+def test_inputs_that_no_guard_reads_get_normal_data_with_those_made_for_guards(character: str) -> None:
+    binding = Binding({}, character, ports=("mask",))
+    assert binding.decides("mask") == (character in DECIDING)
+    assert not binding.decides("x")
+    assert binding.ordinary == ("normal" if character in DECIDING else character)

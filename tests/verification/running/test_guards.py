@@ -11,10 +11,10 @@ import onnx.parser
 import pytest
 from support.breadth import sampled
 
+from surgery.base.operators.deciding import DECIDING, PATTERNS, rows
 from surgery.base.promises import Parity
 from surgery.model.storage import load
 from surgery.verification.comparing.details import Status
-from surgery.verification.operator_facts.deciding import DECIDING, PATTERNS, rows
 from surgery.verification.running.guards import Watch
 from surgery.verification.verdict.verifier import Verifier
 

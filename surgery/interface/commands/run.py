@@ -15,7 +15,7 @@ from typing import Any
 
 from surgery.base.errors import SurgeryError
 from surgery.interface.command_line import _excepted, _output, _parsing, _places, _plugins, _settings, _verification
-from surgery.interface.commands.models import apply
+from surgery.interface.commands import apply
 
 FORMATS = _output.REPORTS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from surgery.verification.operator_facts.use import InputUse, Shape
+from surgery.base.operators.use import InputUse, Shape
 
 Solver = Callable[[InputUse], Sequence[Any] | None]
 

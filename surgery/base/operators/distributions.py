@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from surgery.base.operators.dtypes import Array, greatest, limits
-from surgery.verification.operator_facts.scenes import SCENES, within
+from surgery.base.operators.scenes import SCENES, within
 
 ORDINARY = ("normal", "edges", "wide", "image", "coarse", "small", "near")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the

@@ -20,7 +20,7 @@ from surgery.base.operators.dtypes import limits
 from surgery.base.operators.forms import Schema, key_of
 from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.moving import CARRIES, CARRIES_FLOATS
-from surgery.verification.operator_facts.use import InputUse, TypedIndex, single_number
+from surgery.base.operators.use import InputUse, TypedIndex, single_number
 
 if TYPE_CHECKING:
     import onnx

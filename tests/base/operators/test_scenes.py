@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from surgery.base.operators.domain import UNIT, Domain, draw, generator
 from surgery.base.operators.dtypes import Array
-from surgery.verification.operator_facts.domain import UNIT, Domain, draw, generator
-from surgery.verification.operator_facts.scenes import SCENES
+from surgery.base.operators.scenes import SCENES
 
 SHAPES = [(2, 3, 45, 37), (1, 45, 37, 3), (2, 30, 20), (4, 50), (7,), (1, 3, 1, 1), (2, 0, 5), ()]
 F4 = np.dtype(np.float32)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from surgery.base.operators.forms import Schema
 from surgery.base.operators.operations import has_products
-from surgery.verification.operator_facts.use import InputUse, TypedIndex
+from surgery.base.operators.use import InputUse, TypedIndex
 
 if TYPE_CHECKING:
     import onnx

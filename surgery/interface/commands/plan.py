@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from surgery.base.errors import UsageError
 from surgery.engine.recipe.schema import ON_FAILURE
 from surgery.interface.command_line import _excepted, _output, _places, _plan_file, _plugins, _targets, _verification
-from surgery.interface.commands.models import apply
+from surgery.interface.commands import apply
 
 if TYPE_CHECKING:
     from surgery.features.planning.plan_making import Planning

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.interface.command_line import _measuring, _output, _places, _plugins, _targets, _verification
-from surgery.interface.commands.models import apply
+from surgery.interface.commands import apply
 
 if TYPE_CHECKING:
     from surgery.features.tuning.tune_recipe import Tuned

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from surgery.base.operators.distributions import Marks, bounded, clipped, floats, integers
 from surgery.base.operators.dtypes import Array, is_float, is_integer
-from surgery.verification.operator_facts.distributions import Marks, bounded, clipped, floats, integers
 
 _WORDS = ("a", "b", "the", "monday", "Tuesday", "", "x1", "été")
 

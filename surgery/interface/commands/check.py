@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _fix(arguments: argparse.Namespace) -> int:
     """Run the repairs over the model, as `surgery apply` does; return its exit code."""
     from surgery.engine import recipe as recipes
-    from surgery.interface.commands.models import apply
+    from surgery.interface.commands import apply
 
     if arguments.output is None or len(arguments.models) != 1:
         raise UsageError("--fix writes one model", todo="pass one MODEL, and -o FILE")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from surgery.interface.command_line import _output, _places, _plugins, _targets, _verification
-from surgery.interface.commands.models import apply
+from surgery.interface.commands import apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

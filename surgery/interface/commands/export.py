@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.interface.command_line import _output
-from surgery.interface.commands.models import verify
+from surgery.interface.commands import verify
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import VerifySpec

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from surgery.base.operators.distributions import clipped
+from surgery.base.operators.domain import Domain, draw
 from surgery.base.operators.dtypes import Array, is_float, is_integer, limits
-from surgery.verification.operator_facts.distributions import clipped
-from surgery.verification.operator_facts.domain import Domain, draw
 
 PADDED, HIDDEN, NOT_FINITE = "padded", "hidden", "not finite"
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from surgery.base.operators.domain import MASK, Domain
 from surgery.base.operators.dtypes import Array
-from surgery.verification.operator_facts.domain import MASK, Domain
-from surgery.verification.operator_facts.use import InputUse, Shape
+from surgery.base.operators.use import InputUse, Shape
 
 Rule = Callable[[InputUse], "Domain | None"]
 

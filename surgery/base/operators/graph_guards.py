@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from surgery.base.operators.forms import Schema, key_of
-from surgery.verification.operator_facts.use import InputUse, TypedIndex, single_number
+from surgery.base.operators.use import InputUse, TypedIndex, single_number
 
 if TYPE_CHECKING:
     import onnx

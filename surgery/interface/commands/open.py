@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Literal
 
 from surgery.base.errors import UsageError, first_few
 from surgery.interface.command_line import _output, _places, _plan_file, _plugins, _verification
-from surgery.interface.commands.models import apply
+from surgery.interface.commands import apply
 
 if TYPE_CHECKING:
     from surgery.engine.batching.ledger import LedgerRow

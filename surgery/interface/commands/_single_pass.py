@@ -69,7 +69,7 @@ class Edit:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of the command."""
         from surgery.interface.command_line import _settings
-        from surgery.interface.commands.models import run
+        from surgery.interface.commands import run
 
         parser._negative_number_matcher = _NEGATIVE
         parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
@@ -83,7 +83,7 @@ class Edit:
     def main(self, arguments: argparse.Namespace) -> int:
         """Run the pass."""
         from surgery.interface.command_line import _plugins, _settings, _verification
-        from surgery.interface.commands.models import run
+        from surgery.interface.commands import run
 
         _verification.start()
         from surgery.engine.registry.catalog import catalog

@@ -20,7 +20,7 @@ from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _places, _plugins, _verification
-from surgery.interface.commands.models import apply, run
+from surgery.interface.commands import apply, run
 
 FORMATS = _output.REPORTS
 _PASS, _CONVERSION = "merge", "upgrade-opset"

@@ -12,7 +12,7 @@ from surgery.engine.recipe.writer import written
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
 from surgery.interface.command_line import _settings
-from surgery.interface.commands.edits import _single_pass
+from surgery.interface.commands import _single_pass
 from surgery.model.graph import text
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

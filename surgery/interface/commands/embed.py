@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from surgery.interface.commands.edits import externalize
+from surgery.interface.commands import externalize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _places, _plugins, _settings, _verification
-from surgery.interface.commands.models import run
+from surgery.interface.commands import run
 
 FORMATS = _output.REPORTS
 _PASS = "extract"

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from surgery.base.operators import contrib_inputs
+from surgery.base.operators.domain import MASK, POSITIVE, UNIT, Domain, Drawer
 from surgery.base.operators.dtypes import Array
 from surgery.base.operators.forms import Schema, key_of
-from surgery.verification.operator_facts import contrib_inputs
-from surgery.verification.operator_facts.domain import MASK, POSITIVE, UNIT, Domain, Drawer
-from surgery.verification.operator_facts.shape_inputs import SOLVERS
-from surgery.verification.operator_facts.use import InputUse
+from surgery.base.operators.shape_inputs import SOLVERS
+from surgery.base.operators.use import InputUse
 
 Rule = Callable[[InputUse], Domain | None]
 

@@ -1,1 +1,0 @@
-"""Commands that edit models by hand."""

@@ -1,1 +1,0 @@
-"""Commands that optimize, show, verify and measure models."""

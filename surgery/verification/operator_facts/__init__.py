@@ -1,1 +1,0 @@
-"""What only verification asks about operators: which inputs are legal, telling and likely, and what runs cost."""
