@@ -12,7 +12,7 @@ class FrozenDict(dict[K, V]):
     """An immutable dict. Unlike `MappingProxyType`, it can be pickled and copied."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a loaded recipe cannot be changed")
+        raise TypeError("a frozen dict cannot be changed; copy it with dict()")
 
     __setitem__: Any = _refuse
     __delitem__: Any = _refuse
