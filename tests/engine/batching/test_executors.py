@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
 from surgery.base.errors import UsageError
-from surgery.engine.batching import executors
+from surgery.engine.batching import executors, on_dask
 from surgery.engine.batching.local import LocalExecutor
 from surgery.engine.batching.model_entry import BatchLimits
 
@@ -56,3 +57,14 @@ def test_addresses() -> None:
         executors.maker("local:4")
     with pytest.raises(UsageError, match="--executor dask needs the address of a scheduler; use dask:tcp://HOST:8786"):
         executors.maker("dask")
+
+
+def test_a_cluster_with_a_worker_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(
+        status="running",
+        subscribe_topic=lambda *_: None,
+        wait_for_workers=lambda *_, **__: None,
+        run=lambda *_, **__: {"tcp://worker": dict(on_dask.environment())},
+    )
+    monkeypatch.setattr(on_dask, "_connected", lambda _: client)
+    assert executors.maker("dask:tcp://scheduler")(1, BatchLimits()).next(0.01) is None

@@ -1,6 +1,7 @@
 """Models that ONNX Runtime rejects and the reference evaluator of onnx runs: said, and searched for a short time."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -11,6 +12,7 @@ from surgery.engine.pipeline import runner, transaction
 from surgery.engine.recipe import parse
 from surgery.interface import commands as cli
 from surgery.model.graph import text
+from surgery.model.runtime.engine import Engine, EngineName
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
@@ -56,3 +58,20 @@ def test_a_search_there_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     result = runner.apply(model, recipe)
     (step, *_) = [step for step in result.steps if step.name == "wrong"]
     assert "2 runs" in step.message or "not bisected" in step.message, step.message
+
+
+def test_a_changed_model_runs_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime, which would run this one, rounds otherwise."""
+    wide = "w = Cast<to = 1>(x) e = Erf(w) y = Cast<to = 16>(e)"
+    verifier = Verifier(text.parse("g (bfloat16[n] x) => (bfloat16[n] y) { y = Erf(x) }").SerializeToString())
+    verifier.original.prepare()
+    made, asked = verifier.original.engine_for, []
+
+    def noted(name: EngineName, **given: Any) -> Engine:
+        asked.append(name)
+        return made(name, **given)
+
+    monkeypatch.setattr(verifier.original, "engine_for", noted)
+    changed = text.parse(f"g (bfloat16[n] x) => (bfloat16[n] y) {{ {wide} }}").SerializeToString()
+    outcome = verifier.changes.whole.run(changed, verifier.original.engine)
+    assert outcome.failure is None and asked == ["reference"]

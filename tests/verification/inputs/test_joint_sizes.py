@@ -192,3 +192,10 @@ def test_two_sides_together_have_the_extents_that_each_admits():
             f = Reshape(x, flat) a = Add(f, t) y = Add(a, s) }}""")
     (found,) = dim_constraints(model.SerializeToString(), {"x": ["H", "W"]}, ["H", "W"])["joint"]
     assert found["points"][0] == {"H": 6, "W": 6}
+
+
+def test_frames_without_a_square_are_not_the_only_ones_tried():
+    """Neither 2 frames nor 1 leave 75 positions to a square; 3 leave 25."""
+    body = "g (float[T,H,W] x) => (float[A] y) <int64[1] to = {75}> { y = Reshape(x, to) }"
+    (group,) = _implied(_model(body))["joint"]
+    assert group["points"][0] == {"T": 3, "H": 5, "W": 5}

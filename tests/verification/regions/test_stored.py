@@ -108,3 +108,14 @@ def test_a_number_that_unchanged_nodes_read_is_not_taken_for_another() -> None:
     with closing(Verifier(before)) as verifier:
         verdict = verifier.confirm(after, verifier.verify(after, Parity.CLOSE), Parity.CLOSE)
     assert not verdict.passed, verdict.message
+
+
+def test_a_table_with_another_number_of_rows_is_not_taken_for_equal() -> None:
+    """An index of -1 reads another row, but no tried input has one."""
+    table = RNG.normal(size=(50_000, 4))
+    longer = np.vstack([table, table[:1]])
+    before, after = (_lookup("g", one, False).SerializeToString() for one in (table, longer))
+    with closing(Verifier(before)) as verifier:
+        verdict = verifier.confirm(after, verifier.verify(after, Parity.CLOSE), Parity.CLOSE)
+    assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
+    assert verdict.message.endswith("; but the stored numbers of 'W' differ, but no tried input reads them")

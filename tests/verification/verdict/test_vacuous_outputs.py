@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import onnx
 import pytest
 
 from surgery.base.promises import Parity
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.output_judge import VACUOUS
 from surgery.verification.verdict.verifier import Verifier
 
 X = "(float[N,S] x) => (float[N,S] y)"
@@ -73,3 +76,17 @@ def test_outputs_that_are_constant_by_nature_are_not_vacuity(io, body):
     verdict = between(io, body, body.replace("(x", "(t").replace("(b", "(t").replace("y", "y", 1)
                        .join([f"t = Identity({'b' if 'bool b' in io else 'x'}) ", ""]))  # fmt: skip
     assert verdict.status == "equal", verdict
+
+
+def test_a_region_that_is_not_shown_leaves_the_verdict_on_the_outputs():
+    before, after = (
+        onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["": 21]>\ng {X} {{ {scalar("z", 0)} m = {made}(x) y = Mul(m, z) }}'
+        ).SerializeToString()
+        for made in ("Abs", "Neg")
+    )
+    vacuous = Verdict(Status.UNVERIFIED, VACUOUS, message="the outputs prove nothing")
+    with closing(Verifier(before)) as verifier:
+        found = verifier.look_inside(before, after, Parity.CLOSE, vacuous)
+    assert (found.status, found.reason) == (Status.UNVERIFIED, VACUOUS)
+    assert found.message.startswith("the outputs prove nothing; ")
