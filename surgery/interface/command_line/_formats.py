@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,25 +20,7 @@ _MOST_BYTES = 1024 * 1024
 
 def write(arguments: argparse.Namespace, outcome: Outcome) -> None:
     """Write the outcome of a command in the requested format."""
-    match arguments.format:
-        case "github":
-            from surgery.interface.report.formats.github import github
-
-            _output.write_text(github(outcome))
-            _summarize(outcome)
-        case "junit":
-            from surgery.interface.report.formats.junit import junit
-
-            _output.write_text(junit(outcome))
-        case "sarif":
-            from surgery import __version__
-            from surgery.interface.report.formats.sarif import sarif
-
-            _output.write_document(sarif(outcome, __version__))
-        case _:
-            from surgery.interface.report.formats.markdown import markdown
-
-            _output.write_text(markdown(outcome))
+    _WRITERS[arguments.format](outcome)
 
 
 def write_error(arguments: argparse.Namespace, error: Exception) -> None:
@@ -70,3 +53,40 @@ def _summarize(outcome: Outcome) -> None:
             file.write(text)
     except OSError as error:
         _output.say(f"surgery: warning: {_SUMMARY}: {named} cannot be written: {error.strerror or error}")
+
+
+def _github(outcome: Outcome) -> None:
+    from surgery.interface.report.formats.github import github
+
+    _output.write_text(github(outcome))
+    _summarize(outcome)
+
+
+def _junit(outcome: Outcome) -> None:
+    from surgery.interface.report.formats.junit import junit
+
+    _output.write_text(junit(outcome))
+
+
+def _sarif(outcome: Outcome) -> None:
+    from surgery import __version__
+    from surgery.interface.report.formats.sarif import sarif
+
+    _output.write_document(sarif(outcome, __version__))
+
+
+def _markdown(outcome: Outcome) -> None:
+    from surgery.interface.report.formats.markdown import markdown
+
+    _output.write_text(markdown(outcome))
+
+
+_WRITERS: dict[str, Callable[[Outcome], None]] = {
+    "github": _github,
+    "junit": _junit,
+    "sarif": _sarif,
+    "markdown": _markdown,
+}
+
+REPORTS = (*_output.PLAIN, *_WRITERS)
+"""The formats of a command whose results other tools can display; its module has `FORMATS` with this value."""

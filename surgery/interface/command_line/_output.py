@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PLAIN = ("text", "json")
-REPORTS = (*PLAIN, "github", "junit", "sarif", "markdown")
-"""The formats of a command whose results other tools can display; its module has `FORMATS` with this value."""
 
 FORMAT_VERSION = 1
 """The version of JSON reports. It changes when a key is removed, renamed or gets another meaning, not for new keys."""

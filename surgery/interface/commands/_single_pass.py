@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.interface.command_line import _output, _parsing, _places
+from surgery.interface.command_line import _formats, _parsing, _places
 
 _AXIS = re.compile(r"(.+)\[(\d+)\]")
 """One dim of an input or output, such as `image[0]`."""
@@ -64,7 +64,7 @@ class Edit:
     """The name of the option for input sets."""
     rewrite: Callable[[_parsing.Parser, list[str]], list[str]] | None = None
     """Turns arguments with unknown options into others."""
-    FORMATS: tuple[str, ...] = _output.REPORTS
+    FORMATS: tuple[str, ...] = _formats.REPORTS
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of the command."""

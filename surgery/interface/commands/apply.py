@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from surgery.features.planning.following_run import Follower
     from surgery.interface.report.formats.outcome import Outcome
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

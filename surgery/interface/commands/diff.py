@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surgery.features.differences.difference import Difference
     from surgery.verification.verdict.pair import Pair
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

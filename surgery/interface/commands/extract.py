@@ -10,10 +10,10 @@ import argparse
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.interface.command_line import _output, _places, _plugins, _settings, _verification
+from surgery.interface.command_line import _formats, _places, _plugins, _settings, _verification
 from surgery.interface.commands import run
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 _PASS = "extract"
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _formats, _output, _places, _verification
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.interface.command_line import _output, _places, _plugins, _verification
+from surgery.interface.command_line import _formats, _output, _places, _plugins, _verification
 from surgery.interface.commands import apply, run
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 _PASS, _CONVERSION = "merge", "upgrade-opset"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CHECK = "list all mistakes; exit with 2 if there are any"
 _SHOW = "print a recipe with nested recipes, defaults and origins filled in"
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import SurgeryError
-from surgery.interface.command_line import _excepted, _output, _parsing, _places, _plugins, _settings, _verification
+from surgery.interface.command_line import (
+    _excepted,
+    _formats,
+    _output,
+    _parsing,
+    _places,
+    _plugins,
+    _settings,
+    _verification,
+)
 from surgery.interface.commands import apply
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,7 @@ _LEVELS: Mapping[Status, Level] = {
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

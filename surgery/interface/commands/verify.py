@@ -17,7 +17,7 @@ from surgery.interface.command_line import _formats, _measuring, _output, _place
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
-FORMATS = _output.REPORTS
+FORMATS = _formats.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
