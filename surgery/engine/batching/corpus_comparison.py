@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from surgery.base.json_record import Record
-from surgery.engine.batching.ledger import LedgerRow
+from surgery.engine.batching.ledger import LedgerRow, weakness
 
 What = Literal["broken", "fixed", "missing", "new", "nodes", "bytes", "verdict", "tolerance", "seconds", "contents"]
 
-_VERDICTS: Final = (None, "equal", "close", "intended", "lossy", "unverified", "different")
-"""From the strongest to the weakest: nothing was changed, ..., the result differs."""
 _LEAST_SECONDS: Final = 0.5
 """Shorter times are not compared, because they depend more on the machine than on the model."""
 
@@ -113,7 +111,7 @@ def _changes(name: str, old: LedgerRow | None, new: LedgerRow | None, allowed: T
         return
     yield from _sizes(old, new, allowed)
     if old.verdict != new.verdict:
-        yield ModelChange(name, "verdict", old.verdict, new.verdict, _rank(new.verdict) > _rank(old.verdict))
+        yield ModelChange(name, "verdict", old.verdict, new.verdict, weakness(new.verdict) > weakness(old.verdict))
     yield from _numbers(old, new, allowed)
     if old.input_sha256 != new.input_sha256:
         yield ModelChange(name, "contents", old.input_sha256, new.input_sha256, False, "the model itself changed")
@@ -166,7 +164,3 @@ def _numbers(old: LedgerRow, new: LedgerRow, allowed: Thresholds) -> Iterator[Mo
     before, after = old.seconds or 0.0, new.seconds or 0.0
     if max(before, after) >= _LEAST_SECONDS and abs(after - before) > allowed.seconds * max(before, 1e-9):
         yield ModelChange(new.name, "seconds", before, after, after > before)
-
-
-def _rank(verdict: str | None) -> int:
-    return _VERDICTS.index(verdict) if verdict in _VERDICTS else len(_VERDICTS)

@@ -14,7 +14,7 @@ from surgery.base import workers
 from surgery.base.errors import PassError, SurgeryError, WorkerError, internal
 from surgery.engine.batching import output_folder
 from surgery.engine.batching.input_digests import digest_of_files
-from surgery.engine.batching.ledger import BROKE
+from surgery.engine.batching.ledger import BROKE, weakness
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import load
@@ -162,7 +162,7 @@ def _verdict(result: Result) -> Any:
     if result.end is not None:
         return result.end
     found = [step.verdict for step in result.steps if step.status == "committed" and step.verdict is not None]
-    return max(found, key=lambda verdict: _STRENGTH.index(verdict.status.value), default=None)
+    return max(found, key=lambda verdict: weakness(verdict.status.value), default=None)
 
 
 def _loss(result: Result) -> str:
@@ -178,10 +178,6 @@ def _unmet(result: Result) -> dict[str, Any]:
     words = [*(one.words for one in result.unmet), *map(_line, result.broken), *filter(None, [_loss(result)])]
     kind = "purpose" if result.exit_code < PassError.exit_code else BROKE
     return {"kind": kind, "reason": workers.shorten("; ".join(words))}
-
-
-_STRENGTH = ("equal", "close", "lossy", "intended", "unverified", "different")
-"""The statuses of a verdict, from the strongest to the weakest."""
 
 
 def _number(value: object) -> float | None:

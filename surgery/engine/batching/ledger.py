@@ -33,6 +33,14 @@ BROKE: Final = "broke"
 
 STATES: Final = ("queued", "running", "done", "failed", "skipped")
 
+_VERDICTS: Final = (None, "equal", "close", "intended", "lossy", "unverified", "different")
+"""The verdicts from the strongest to the weakest: nothing was changed, ..., the result differs."""
+
+
+def weakness(verdict: str | None) -> int:
+    """Return the rank of a verdict, from 0 for the strongest; one that is not known is the weakest."""
+    return _VERDICTS.index(verdict) if verdict in _VERDICTS else len(_VERDICTS)
+
 
 @dataclass(frozen=True)
 class LedgerRow:

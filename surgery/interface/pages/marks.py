@@ -8,11 +8,16 @@ from markupsafe import Markup
 
 
 class Mark(NamedTuple):
-    """A sign, the word for it, and the tone: "ok", "warn", "bad", "info" or "none"."""
+    """A sign, the word for it, and the tone: "ok", "warn", "bad", "info" or "none".
+
+    Of a verdict also a sentence on the result of a run, and one on the outputs of two models.
+    """
 
     sign: str
     word: str
     tone: str
+    result: str = "The result could not be compared with the original."
+    outputs: str = "The outputs could not be compared."
 
     def __html__(self) -> str:
         sign = Markup('<span class="chip {}"><span aria-hidden="true">{}</span>{}</span>')
@@ -20,12 +25,12 @@ class Mark(NamedTuple):
 
 
 VERDICTS = {
-    "equal": Mark("=", "equal", "ok"),
-    "close": Mark("\u2248", "close", "ok"),
-    "different": Mark("\u2260", "different", "bad"),
+    "equal": Mark("=", "equal", "ok", "The result is bit-identical to the original.", "The outputs are bit-identical."),
+    "close": Mark("\u2248", "close", "ok", "The result agrees with the original.", "The outputs agree."),
+    "different": Mark("\u2260", "different", "bad", "The result differs from the original.", "The outputs differ."),
     "unverified": Mark("?", "unverified", "warn"),
-    "lossy": Mark("\u2193", "lossy", "info"),
-    "intended": Mark("\u2192", "intended", "info"),
+    "lossy": Mark("\u2193", "lossy", "info", "The result is less accurate on purpose, within its budget."),
+    "intended": Mark("\u2192", "intended", "info", "The results were changed on purpose."),
 }
 STATUSES = {
     "committed": Mark("\u2713", "committed", "ok"),

@@ -11,12 +11,6 @@ from surgery.interface.pages.page import PageSection, page, render
 _MOST_KINDS = 200
 """Maximum number of kinds of changes that are listed."""
 
-_HEADLINES = {
-    "equal": "The outputs are bit-identical.",
-    "close": "The outputs agree.",
-    "different": "The outputs differ.",
-}
-
 _SIZES = ("weight bytes", "file bytes")
 """The sizes that are in bytes."""
 
@@ -87,11 +81,11 @@ def _verdict(parity: Mapping[str, Any] | None) -> tuple[marks.Mark, str, list[st
     name = parity["verdict"]
     complaints = [*parity["narrowed"], *parity["findings"]]
     remarks = [*complaints, parity["message"] or parity["reason"] or "", *parity["signature"]]
-    headline = _HEADLINES.get(name, "The outputs could not be compared.")
     if complaints and name in ("equal", "close"):
         what = "accepts less than the first" if parity["narrowed"] else "is not valid, unlike the first"
         return marks.VERDICTS["different"], f"The outputs agree, but the second model {what}.", remarks
-    return marks.verdict(name), headline, remarks
+    mark = marks.verdict(name)
+    return mark, mark.outputs, remarks
 
 
 def _as_run(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def _positive(run: Mapping[str, Any]) -> RunVerdict:
 def _lossy(found: Mapping[str, Any]) -> str:
     """Describe the loss of a result against its budget."""
     summary = ((found.get("details") or {}).get("accuracy") or {}).get("summary")
-    return f"The result is less accurate on purpose, within its budget{f': {summary}' if summary else ''}."
+    sentence = marks.VERDICTS["lossy"].result
+    return f"{sentence.removesuffix('.')}: {summary}." if summary else sentence
 
 
 def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
@@ -143,17 +144,10 @@ def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
         return RunVerdict("warn", "The model was changed, and not compared with the original.")
     message = found.get("message") or ""
     lead = "The largest error is in " if message.startswith("output ") else ""
-    remark = (_sentence(f"{lead}{message}"),) if message else ()
-    kinds = {
-        "equal": RunVerdict("ok", "The result is bit-identical to the original."),
-        "close": RunVerdict("ok", "The result agrees with the original.", remark),
-        "lossy": RunVerdict("info", _lossy(found), remark),
-        "intended": RunVerdict("info", "The results were changed on purpose.", remark),
-        "different": RunVerdict("bad", "The result differs from the original.", remark),
-    }
-    return kinds.get(
-        found["verdict"], RunVerdict("warn", "The result could not be compared with the original.", remark)
-    )
+    remark = (_sentence(f"{lead}{message}"),) if message and found["verdict"] != "equal" else ()
+    mark = marks.verdict(found["verdict"])
+    headline = _lossy(found) if found["verdict"] == "lossy" else mark.result
+    return RunVerdict("warn" if mark.tone == "none" else mark.tone, headline, remark)
 
 
 def _sentence(text: str) -> str:

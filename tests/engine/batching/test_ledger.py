@@ -18,6 +18,7 @@ from support.batches import row
 from surgery.base.errors import OutputError, UsageError
 from surgery.engine.batching import ledger
 from surgery.engine.batching.ledger import Ledger, LedgerRow
+from surgery.verification.comparing.details import Status
 
 
 def test_rows_round_trip(tmp_path: Path) -> None:
@@ -29,6 +30,12 @@ def test_rows_round_trip(tmp_path: Path) -> None:
     again = ledger.read(tmp_path / ledger.NAME)
     assert [one.name for one in again] == ["a", "b"]
     assert (again[0].stage, again[0].attempts, again[0].reason) == ("check", 2, "no 'x' \u202e")
+
+
+def test_each_verdict_has_a_rank_of_its_own() -> None:
+    ranks = [ledger.weakness(one) for one in (None, *Status)]
+    assert len(set(ranks)) == len(ranks)
+    assert ledger.weakness("equal") < ledger.weakness("unverified") < ledger.weakness("of a later release")
 
 
 KILLED = """

@@ -20,8 +20,10 @@ from support.html_pages import Page, checked
 
 from surgery.base.errors import OutputError, UsageError
 from surgery.interface import commands as cli
+from surgery.interface.pages import marks
 from surgery.interface.pages.run_report import report
 from surgery.model import storage
+from surgery.verification.comparing.details import Status
 
 EVIL = "</script><script>alert('x')</script>\u202e\x1b[31m"
 WRONG = SUPPORT / "plugin_wrong.py"
@@ -67,6 +69,11 @@ def banner(page: Page) -> tuple[str, str]:
     (found,) = [one for one in page.elements if one.attributes.get("class", "").startswith("verdict ")]
     (line,) = [one for one in page.elements if one.attributes.get("class") == "headline"]
     return found.attributes["class"].split()[1], " ".join(line.text.split())[1:].strip()
+
+
+def test_each_verdict_has_a_mark() -> None:
+    assert [marks.verdict(one).word for one in Status] == list(Status)
+    assert "none" not in [marks.verdict(one).tone for one in Status]
 
 
 def test_a_successful_run(run: Run, model: Path, tmp_path: Path) -> None:
