@@ -309,9 +309,7 @@ class Accuracy(Calibration):
         WithJsonSchema({"anyOf": [*_ONE_OR_MORE, {"type": "object", "additionalProperties": {"anyOf": _ONE_OR_MORE}}]}),
     ] = key(
         "The limits that all outputs, or outputs by name, must meet, relative to the model before the first lossy "
-        "pass: "
-        "`snr >= 30 dB`, `cosine >= 0.999`, `max_rel <= 0.05` (the largest error as a share of the largest magnitude), "
-        "`top1 >= 99 %` (the share of places with the same largest element)."
+        f"pass: {', '.join(f'`{name} {one.sign} {one.example}` ({one.about})' for name, one in METRICS.items())}."
     )
 
     metric: Metric = key("A custom metric over all sets under `data`, and its allowed drop.")

@@ -63,9 +63,8 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIMIT",
         action="append",
         default=[],
-        help="the accuracy budget of outputs: 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05', 'top1 >= 99 "
-        "%%', for one "
-        "output 'logits: top1 >= 99 %%'; may be repeated",
+        help="the accuracy budget of outputs, such as 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05' or "
+        "'top1 >= 99 %%', for one output 'logits: top1 >= 99 %%'; may be repeated",
     )
     group.add_argument(
         "--metric",

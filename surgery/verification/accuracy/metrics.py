@@ -41,18 +41,23 @@ class OutputPair:
 class OutputMetric:
     """One metric. `best` is its value for equal outputs, and `worst` returns the worse of two values.
 
+    `lost` is its value for an output that has another shape, or that is finite where the original is not, or the
+    reverse.
+
     `title` is its name in messages, `shown` the format of its value in a summary. `sign` says on which side of a limit
-    it must stay, and `use` returns the share of the error power allowed by a limit that a value uses. `about` is for
-    the reference of recipes, and `most` is the largest limit that makes sense.
+    it must stay, and `use` returns the share of the error power allowed by a limit that a value uses. `example` is a
+    limit, and `about` what it limits, for the reference of recipes; `most` is the largest limit that makes sense.
     """
 
     compute: Callable[[OutputPair], float]
     use: Callable[[float, float], float]
     best: float
+    lost: float
     worst: Callable[[float, float], float]
     title: str
     shown: str
     sign: str
+    example: str
     about: str
     unit: str = ""
     most: float = inf
@@ -68,11 +73,13 @@ METRICS: dict[str, OutputMetric] = {
         lambda pair: pair.product / (pair.signal * pair.changed) ** 0.5 if pair.signal * pair.changed else 0.0,
         lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,
+        lost=-1.0,
         worst=min,
         title="cosine similarity",
         shown="cosine {:.6g}",
         sign=">=",
-        about="the cosine similarity of an output",
+        example="0.999",
+        about="the cosine similarity",
         most=1.0,
     ),
     "snr": OutputMetric(
@@ -81,31 +88,37 @@ METRICS: dict[str, OutputMetric] = {
         ),
         lambda value, limit: 10.0 ** ((limit - value) / 10.0) if value > -inf else inf,
         best=inf,
+        lost=-inf,
         worst=min,
         title="signal-to-noise ratio",
         shown="SNR {:.3g} dB",
         sign=">=",
-        about="the signal-to-noise ratio of an output, in dB",
+        example="30 dB",
+        about="the signal-to-noise ratio",
         unit=" dB",
     ),
     "max_rel": OutputMetric(
         lambda pair: pair.error / pair.peak if pair.peak else inf,
         lambda value, limit: share(value**2, limit**2),
         best=0.0,
+        lost=inf,
         worst=max,
         title="largest error",
         shown="largest error {:.2g} of the range",
         sign="<=",
-        about="the largest error of an output, as a share of its largest magnitude",
+        example="0.05",
+        about="the largest error, as a share of the largest magnitude",
     ),
     "top1": OutputMetric(
         lambda pair: pair.agreeing,
         lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,
+        lost=0.0,
         worst=min,
         title="agreement of the largest element",
         shown="top-1 agreement {:.1%}",
         sign=">=",
+        example="99 %",
         about="the share of positions with the same largest class; for integers, the share of equal elements",
         unit=" %",
         most=1.0,
@@ -114,8 +127,7 @@ METRICS: dict[str, OutputMetric] = {
 """All metrics, by their names in recipes and reports."""
 
 SAME = {name: metric.best for name, metric in METRICS.items()}
-LOST = {"cosine": -1.0, "snr": -inf, "max_rel": inf, "top1": 0.0}
-"""The metrics of an output that has another shape, or that is finite where the original is not, or the reverse."""
+LOST = {name: metric.lost for name, metric in METRICS.items()}
 
 
 def measure_value(original: Any, changed: Any) -> Metrics:
