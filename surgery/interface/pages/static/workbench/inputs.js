@@ -12,7 +12,6 @@
       byId("wb-inputs-file").addEventListener("submit", (event) => this.file(event));
       byId("wb-inputs-tokens").addEventListener("submit", (event) => this.tokens(event));
       byId("wb-inputs-back").addEventListener("click", () => this.choose({ kind: "verification" }));
-      byId("wb-inputs-verify").addEventListener("click", () => this.bench.act({ act: "verify-on-inputs" }));
     }
 
     file(event) {

@@ -21,8 +21,8 @@
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
       this.searches = new sv.Searches(this);
-      byId("wb-undo").addEventListener("click", () => this.act({ act: "undo" }));
-      byId("wb-redo").addEventListener("click", () => this.act({ act: "redo" }));
+      for (const button of document.querySelectorAll("[data-act]"))
+        button.addEventListener("click", () => this.act({ act: button.dataset.act }));
       byId("wb-end").addEventListener("click", () => this.end());
       byId("wb-save").addEventListener("submit", (event) => this.save(event));
       document.addEventListener("keydown", (event) => this.key(event));
