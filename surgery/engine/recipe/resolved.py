@@ -64,6 +64,7 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
         "baseline": _baseline(recipe.baseline),
+        "provenance": None if recipe.provenance else False,
     }
 
 

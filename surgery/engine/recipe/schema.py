@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -105,7 +105,7 @@ class Baseline:
 
     def bounds(self) -> dict[str, Share | None]:
         """Return the bounds by name of the figure."""
-        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("report", "places")}
 
     def where(self, what: str) -> str:
         """Return the position of a bound, given its text, which begins with `baseline` and its key."""

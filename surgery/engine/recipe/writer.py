@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.engine.recipe.count_condition import CountCondition
+from surgery.engine.recipe.schema import Share
 from surgery.engine.yaml.yaml_nodes import resolve
 
 STEPS = "steps"
@@ -50,6 +51,8 @@ def bare(value: Any) -> Any:
         return str(value.absolute())
     if isinstance(value, CountCondition):
         return value.number if value.op == "==" else str(value)
+    if isinstance(value, Share):
+        return str(value)
     return value
 
 

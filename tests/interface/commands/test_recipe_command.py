@@ -9,6 +9,7 @@ import pytest
 from support import ROOT
 
 from surgery.engine.recipe import PassStep, Recipe, RepeatStep, Step, load, parse, recipe_lookup, resolved
+from surgery.engine.recipe import model as keys
 from surgery.engine.recipe.rules import RulePass
 from surgery.interface import commands as cli
 
@@ -61,7 +62,11 @@ steps:
     when: {ops: {Softmax: ">= 1", com.acme::X: 0}, nodes: "> 10"}
     on_failure: rollback
     expect: {sites: "!= 12", signature: unchanged}
-expect: {ops: {Dropout: 0}, nodes: "<= 500", signature: unchanged}
+on_failure: rollback
+target: ort-cpu
+expect: {ops: {Dropout: 0}, nodes: "<= 500", signature: unchanged, executed: "<= 1x", speed: 1.5, empty: allowed}
+baseline: {report: last.json, nodes: "<= 1x", speed: ">= 0.9x"}
+provenance: false
 """.replace(
     "[drop-dead, repeat: until-stable, steps: [drop-identity]]", "[drop-dead, {repeat: until-stable, steps: [swish]}]"
 )
@@ -100,6 +105,8 @@ def meaning(recipe: Recipe, *, nested: bool = False) -> Any:
         generator=recipe.inputs.generator
         and (recipe.inputs.generator.file.absolute(), recipe.inputs.generator.function),  # type: ignore[arg-type]
     )
+    baseline = recipe.baseline and replace(recipe.baseline, report=recipe.baseline.report.absolute())
+    own = (*own, recipe.target, recipe.provenance, baseline)
     accuracy = recipe.verify.accuracy
     metric = accuracy.metric and replace(accuracy.metric, file=accuracy.metric.file.absolute())
     return (*own, model, recipe.output, inputs, replace(recipe.verify, accuracy=replace(accuracy, metric=metric)))
@@ -129,6 +136,8 @@ def test_a_rich_recipe_means_the_same(folder: Path) -> None:
     assert shown.plugins == (f"{folder}/mine.py", "json", f"{folder}/theirs.py")
     again = resolved.text(shown)
     assert _without_comments(again) == _without_comments(text)
+    # The recipe has all keys.
+    assert set(resolved.data(shown)) == {field.alias or name for name, field in keys.Recipe.model_fields.items()}
 
 
 def _without_comments(text: str) -> list[str]:
