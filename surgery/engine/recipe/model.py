@@ -2,6 +2,7 @@
 
 The loader validates with these models, and the JSON schema and the reference documentation are generated from them.
 Each model produces one of the immutable values of `schema.py`, or a part of the specification of a verification.
+Those of conditions are in `conditions`, those of inputs, verification and accuracy in `verification`.
 """
 
 from __future__ import annotations

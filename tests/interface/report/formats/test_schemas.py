@@ -14,6 +14,7 @@ from support.breadth import sampled
 from surgery.interface import commands as cli
 from surgery.interface.command_line import _configuration
 from surgery.interface.report.formats import report_schemas
+from surgery.interface.report.formats.report_shapes import SHAPES
 from surgery.model.graph import text
 
 W = "<float[4, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}>"
@@ -118,16 +119,14 @@ def test_the_report_matches_the_schema(name: str, folder: Path) -> None:
         assert next(iter(report)) == "format_version"
         assert [error.message for error in checker.iter_errors(report)] == [], command
         # The schema is more than an empty one: a report without its last key that it knows is refused.
-        shape = next(
-            one for one in report_schemas.SHAPES[name] if {key for key in one if key[-1] != "?"} <= set(report)
-        )
+        shape = next(one for one in SHAPES[name] if {key for key in one if key[-1] != "?"} <= set(report))
         last = [key for key in shape if not key.endswith("?")][-1]
         assert not checker.is_valid({key: value for key, value in report.items() if key != last})
         assert not checker.is_valid({**report, "format_version": 2})
 
 
 def test_every_command_has_a_schema_test() -> None:
-    """A new command belongs into RUNS, with a shape in `surgery/interface/report/formats/report_schemas.py`."""
+    """A new command belongs into RUNS, with a shape in `surgery/interface/report/formats/report_shapes.py`."""
     known = {one.prog.removeprefix("surgery ").replace(" ", "-") for one in _configuration.leaves(cli.parser())}
     assert {*RUNS, *SLOW, *OWN_FORMAT, *ELSEWHERE} == known
     assert {*RUNS, *SLOW, *ELSEWHERE} == set(report_schemas.names())
