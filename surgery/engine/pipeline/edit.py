@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,11 +21,11 @@ from surgery.engine.bridges import by_hand
 from surgery.engine.bridges.by_hand import Operand, Tensor, Which, selector
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.committed import CommittedModel
+from surgery.engine.pipeline.edit_part import NAME, EditPart
 from surgery.engine.pipeline.reference_start import repaired
 from surgery.engine.pipeline.run_options import RunOptions
-from surgery.engine.recipe.schema import PassStep, Recipe
+from surgery.engine.recipe.schema import Recipe
 from surgery.engine.registry.catalog import catalog
-from surgery.engine.registry.passes import Pass
 from surgery.model import storage
 from surgery.model.analysis import attributes as attributes_of
 from surgery.model.graph import literals
@@ -36,15 +36,8 @@ from surgery.model.targets import STANDARD
 from surgery.verification.verdict import pair
 
 if TYPE_CHECKING:
-    import onnx
-
     from surgery.engine.pipeline.records import Result
-    from surgery.model.graph.signature_mappings import SignatureMapping
-    from surgery.model.graph.state import Site
     from surgery.model.storage.loading import Model
-
-NAME = "edit"
-"""The name of the steps, which the lineage of new nodes has too."""
 
 _DIFFERS = "if that is intended, edit within 'with g.intended():', or pass intended=True to surgery.edit"
 _CONNECTING = "replace, set_input or add_output"
@@ -52,30 +45,6 @@ _PLAIN = (int, float, str, list)
 
 Dim = int | str | None
 """One dim: a number, a name, or None for one that stays as it is."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The edits up to some place of the body: the model that they made, and what the engine needs to judge it."""
-
-    proto: onnx.ModelProto
-    promise: Parity
-    changes: frozenset[Change]
-    sites: tuple[Site, ...]
-    renamed: Mapping[str, str]
-    accounts: tuple[SignatureMapping, ...]
-
-    def step(self) -> PassStep:
-        """Return the step that makes this model of the one before."""
-
-        def adopt(graph: Graph) -> None:
-            assert graph.weights is not None
-            graph.adopt(storage.ir_from_proto(self.proto, graph.weights))
-            graph.sites, graph.renamed, graph.accounts = list(self.sites), dict(self.renamed), list(self.accounts)
-
-        adopt.__doc__ = "Edits by hand."
-        made = Pass(NAME, self.promise, "graph", adopt, changes=self.changes)
-        return PassStep(NAME, on_failure="abort", declared=made)
 
 
 class EditedGraph(Graph):
@@ -103,7 +72,7 @@ class EditedGraph(Graph):
         self._read, self._recipe, self._output, self._force = stored, recipe, output, force
         self._is_intended = intended
         self._last = model.state.data
-        self._parts: list[_Part] = []
+        self._parts: list[EditPart] = []
         self._changes: set[Change] = set()
         self._pending: Builder | None = None
         self._is_within_pass = self._is_open = False
@@ -182,7 +151,7 @@ class EditedGraph(Graph):
         if data != self._last:
             promise = Parity.INTENDED if self._is_intended else Parity.CLOSE
             records = tuple(self.sites), dict(self.renamed), tuple(self.accounts)
-            self._parts.append(_Part(proto, promise, frozenset(self._changes), *records))
+            self._parts.append(EditPart(proto, promise, frozenset(self._changes), *records))
         self._last = data
         self._changes = set()
         self.begin(NAME)
