@@ -94,7 +94,7 @@ class NewFile:
                 small += part
             if isinstance(part, Reference) or len(small) >= _BUFFER:
                 _write_all(self._fd, small)
-                small.clear()
+                small = bytearray()  # a profiler that looks at frames keeps views of the old one
             if isinstance(part, Reference):
                 source = weights.source(part.location)
                 for done in range(0, part.length, _COPY_STEP):
