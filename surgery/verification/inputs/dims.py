@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import floor
 from typing import TypedDict
 
 from surgery.model.shapes.declarations import Extent
@@ -285,8 +288,18 @@ def evaluate(extent: Extent, point: Mapping[str, int]) -> int:
         return extent
     if extent in point:
         return point[extent]
-    tree = ast.parse(extent, mode="eval")
-    return max(0, _evaluate(tree.body, point))
+    return max(0, int(_evaluate(ast.parse(extent, mode="eval").body, point)))
+
+
+def calculate(extent: str, point: Mapping[str, int]) -> int:
+    """Return the value of an inferred dim, such as "floor(n/2 - 1/2) + 1" or "Min(512, n)"; it may be negative.
+
+    Raises ValueError for other functions, for unknown names, and if the value is not a whole number.
+    """
+    found = _evaluate(ast.parse(extent, mode="eval").body, point, exact=True)
+    if found != int(found):
+        raise ValueError(f"the dim '{extent}' is {found}")
+    return int(found)
 
 
 def _is_expression(text: str, plain: set[str]) -> bool:
@@ -310,25 +323,34 @@ def _is_expression(text: str, plain: set[str]) -> bool:
     return True
 
 
-def _evaluate(tree: ast.expr, point: Mapping[str, int]) -> int:
+_Number = int | Fraction
+
+_Operation = Callable[..., _Number]
+
+_FUNCTIONS: Mapping[str, _Operation] = {"floor": floor, "Min": min, "Max": max}
+
+_OPERATIONS: Mapping[type[ast.operator], _Operation] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+
+def _evaluate(tree: ast.expr, point: Mapping[str, int], *, exact: bool = False) -> _Number:
+    """Evaluate arithmetic; quotients are rounded down, unless `exact`, where functions may round them."""
     match tree:
         case ast.Constant(value=int() as value):
             return value
         case ast.Name(id=name) if name in point:
             return point[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, point)
-        case ast.BinOp(left=left, op=operator, right=right):
-            a, b = _evaluate(left, point), _evaluate(right, point)
-            match operator:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv() | ast.Div():
-                    return a // b
-                case ast.Mod():
-                    return a % b
+            return -_evaluate(operand, point, exact=exact)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if exact and name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_evaluate(arg, point, exact=True) for arg in args))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            operands = [_evaluate(side, point, exact=exact) for side in (left, right)]
+            return Fraction(*operands) if exact and isinstance(op, ast.Div) else _OPERATIONS[type(op)](*operands)
     raise ValueError(f"cannot evaluate the dim '{ast.unparse(tree)}'")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from surgery.model.shapes.declarations import Declared, bound
+from surgery.verification.inputs.dims import calculate
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -58,5 +60,13 @@ def _evaluate(
     if isinstance(dim, int):
         return dim
     if dim.value not in known:
-        known[dim.value] = dim.evaluate(extents)
+        known[dim.value] = _calculated(dim, extents)
     return known[dim.value]
+
+
+def _calculated(dim: ir.SymbolicDim, extents: Mapping[str, int]) -> int | ir.SymbolicDim:
+    """Evaluate an expression; only for rare ones, sympy is imported, which is slow."""
+    if dim.value is not None:
+        with suppress(ValueError, SyntaxError, ZeroDivisionError):
+            return calculate(dim.value, extents)
+    return dim.evaluate(extents)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.dims import calculate
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.search import Found
 from surgery.verification.regions.region_values import Form, Point, Values
@@ -36,6 +38,19 @@ def test_a_shape_that_inference_makes_negative_is_not_known():
     values._begin(point)
     assert point.lacks(["x", "inner", "other"])
     assert set(point.forms) == {"x", "other"}
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+@pytest.mark.parametrize("dim", ["n", "3*n - 8", "floor(n/2 - 1/2) + 1", "Min(5, n + 1)", "n*floor(n/3)", "4*n",
+                                 "Max(2, n - 9)", "n - floor(n/2)"])  # fmt: skip
+def test_inferred_dims_have_the_values_that_sympy_gives_them(dim: str, n: int) -> None:
+    assert calculate(dim, {"n": n}) == ir.SymbolicDim(dim).evaluate({"n": n})
+
+
+@pytest.mark.parametrize("dim", ["n/2", "m + 1", "sqrt(n)"])
+def test_inferred_dims_without_a_known_whole_value_are_refused(dim: str) -> None:
+    with pytest.raises(ValueError):
+        calculate(dim, {"n": 3})
 
 
 @pytest.mark.parametrize(
