@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -52,17 +52,17 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
     parsed = ir_from_proto(model)
     facts = Inference(parsed, arithmetic=True).everything()
     back = {symbol: name for name, symbol in symbols.items()}
-    pairs = [pair for node in parsed.graph for pair in _pairs(node, facts)]
+    met = [(node, list(_pairs(node, facts))) for node in parsed.graph]
+    pairs = [pair for _, found in met for pair in found]
     solution = solve(iter(pairs), list(back))
     ties = {
         back[symbol]: {back.get(other, ""): times for other, times in form.items()} for symbol, form in solution.items()
     }
-    met = extents(pairs, list(back))
-    strict = {name for node in parsed.graph if not broadcasts(node) for name in _names(_pairs(node, facts), back)}
-    loose = {name for node in parsed.graph if broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    strict = {name for node, found in met if not broadcasts(node) for name in _names(found, back)}
+    loose = {name for node, found in met if broadcasts(node) for name in _names(found, back)}
     return {
         "ties": ties,
-        "sizes": {back[symbol]: found for symbol, found in met.items()},
+        "sizes": {back[symbol]: found for symbol, found in extents(pairs, list(back)).items()},
         "broadcast": sorted(back[symbol] for symbol in loose - strict),
         **_solved(parsed.graph, facts, back, solution),
     }
@@ -105,7 +105,7 @@ def _named(group: Joint, names: Mapping[str, str]) -> Joint:
     }
 
 
-def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
+def _names(pairs: Iterable[Pair], names: Container[str]) -> Iterator[str]:
     """Yield the dims that must agree with something else."""
     for first, second in pairs:
         if first != second:
