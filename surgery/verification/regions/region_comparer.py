@@ -61,6 +61,7 @@ class RegionComparer:
         self._values: Values | None = None
         self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
         self._families: set[tuple[Parity, Hashable]] = set()
+        self._differing: set[Hashable] = set()
         self._drawn = Drawn()
 
     def close(self) -> None:
@@ -116,15 +117,18 @@ class RegionComparer:
     def _found(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
         """Return a verdict on each target of a region.
 
-        If a run of it takes long, the part that differs runs first, which mostly suffices.
+        If a run of it takes long, the part that differs runs first, which mostly suffices if it keeps all bits. Where
+        it does not, the operands of a node may have been exchanged, and are exchanged in all regions alike.
         """
         assert self._values is not None
         is_long = max(elements(region, point) for point in self._values.points) > _FEW_ELEMENTS
         part = trimmed(region) if is_long else None
-        if part is not None:
-            verdicts = self.beneath(part, before, promise, grown)
+        kind = part and tuple(node.op_type for piece in (part.before, part.after) for node in piece.graph.node)
+        if part is not None and kind not in self._differing:
+            verdicts = self.beneath(part, before, Parity.EXACT, grown)
             if all(verdict.status is Status.EQUAL for verdict in verdicts.values()):
                 return dict.fromkeys(region.targets, Verdict(Status.EQUAL, message=FOLLOWS))
+            self._differing.add(kind)
         return self.beneath(region, before, promise, grown)
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:

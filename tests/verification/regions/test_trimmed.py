@@ -13,10 +13,13 @@ from support.breadth import sampled
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.runtime.engine import Engine, RunOutcome
+from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions import region_comparer, region_feeding
+from surgery.verification.regions.region_comparer import RegionComparer
 from surgery.verification.regions.region_feeding import Drawn
+from surgery.verification.regions.regions import Region
 from surgery.verification.verdict.verifier import Verifier
 
 NUMBERS = ",".join(map(str, range(16)))
@@ -80,6 +83,25 @@ def test_the_whole_region_is_run_where_its_part_differs(ran: list[str]) -> None:
     verdict = compared("n = Neg(x) y = Abs(n)", "y = Abs(x)")
     assert verdict.status == "equal", verdict.message
     assert "Abs" in ran
+
+
+def test_parts_with_exchanged_operands_are_run_once_and_never_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[Parity] = []
+    beneath = RegionComparer.beneath
+
+    def noted(self: RegionComparer, region: Region, before: Any, promise: Parity, grown: bool) -> Any:
+        kinds.append(promise)
+        return beneath(self, region, before, promise, grown)
+
+    monkeypatch.setattr(RegionComparer, "beneath", noted)
+    monkeypatch.setattr(Float64Arbiter, "judge", None)
+    layers = [("x", "p"), ("p", "q"), ("q", "y")]
+    old = "e{1} = Erf({0}) b{1} = Mul({0}, e{1}) m{1} = Mul(two, b{1}) {1} = MatMul(m{1}, w)"
+    new = "f{1} = Erf({0}) c{1} = Mul({0}, two) n{1} = Mul(c{1}, f{1}) {1} = MatMul(n{1}, w)"
+    before, after = (" ".join(layer.format(*names) for names in layers) for layer in (old, new))
+    verdict = compared(before, after, Parity.CLOSE)
+    assert verdict.passed, verdict.message
+    assert kinds == [Parity.EXACT, Parity.CLOSE, Parity.CLOSE, Parity.CLOSE]
 
 
 def test_values_that_are_close_are_compared_where_they_are_read(ran: list[str]) -> None:
