@@ -27,6 +27,8 @@ from surgery.verification.regions.time_budget import TimeBudget
 from surgery.verification.regions.value_shapes import follow
 
 if TYPE_CHECKING:
+    import onnx
+
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_POINTS = 4
@@ -129,6 +131,21 @@ class Point:
         return replace(self.runs[0].binding, dims=dict(self.dims), character="normal", profile="legal")
 
 
+class _Producers:
+    """A model of the nodes that produce some values, and the estimated cost of its session and of its runs."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self._costs: dict[int, tuple[float, float]] = {}
+
+    def cost_at(self, point: Point) -> tuple[float, float]:
+        """Return the seconds to create a session, and those of a run with the sizes of a point."""
+        if id(point) not in self._costs:
+            plan = FeedPlan(self.model, InputsSpec())
+            self._costs[id(point)] = plan.opening, plan.cost(point.shapes(), external_bytes(self.model))
+        return self._costs[id(point)]
+
+
 class Values:
     """The values inside the models of a chain, under their names in the original."""
 
@@ -138,6 +155,7 @@ class Values:
         self.points = _points(original.trials(), original.found)
         self._empty: tuple[bytes, frozenset[str]] | None = None
         self._followed: set[int] = set()
+        self._last: tuple[tuple[bytes, frozenset[str]], _Producers] | None = None
 
     def infer(self, before: Definitions, names: Collection[str], budget: TimeBudget) -> None:
         """Infer the forms of values with onnx's shape inference, and with surgery's where that fails."""
@@ -198,16 +216,27 @@ class Values:
         return sorted(name for name in names if self._is_to_be_recorded(name))
 
     def cost(self, before: Definitions, names: Collection[str]) -> float:
-        """Estimate the seconds that `learn` takes."""
+        """Estimate the seconds that `learn` takes.
+
+        Only the most expensive point is estimated; the nodes are taken to have the same share of the others.
+        """
         wanted = {name for name in names if self._is_to_be_recorded(name)} - before.inputs
-        runs = [(point, run) for point in self.points for run in point.runs]
-        whole = sum(self._original.inputs.cost(run.binding) for _, run in runs) if wanted else 0.0
+        if not wanted:
+            return 0.0
+        costs = {id(point): self._original.inputs.cost(point.runs[0].binding) for point in self.points}
+        whole = sum(len(point.runs) * costs[id(point)] for point in self.points)
         if whole < _CHEAP:
             return whole
-        model = cut(before.model, {}, dict.fromkeys(wanted))
-        plan, weights = FeedPlan(model, InputsSpec()), external_bytes(model)
-        shapes = {id(point): point.shapes() for point in self.points}
-        return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
+        largest = max(self.points, key=lambda point: costs[id(point)])
+        opening, seconds = self._producers(before, wanted).cost_at(largest)
+        return min(whole, opening + whole * seconds / costs[id(largest)])
+
+    def _producers(self, before: Definitions, wanted: Collection[str]) -> _Producers:
+        """Return the model of the nodes that produce some values; the last one is kept, because it runs next."""
+        key = before.skeleton, frozenset(wanted)
+        if self._last is None or self._last[0] != key:
+            self._last = key, _Producers(cut(before.model, {}, dict.fromkeys(sorted(wanted))))
+        return self._last[1]
 
     def is_empty(self, before: Definitions, name: str) -> bool:
         """Return whether a value is empty for all sizes of the dynamic dims."""
@@ -254,7 +283,7 @@ class Values:
             point.recorded[number].update((name, feed[name]) for name in names if name in feed)
         left = [name for name in names if name not in before.inputs]
         if left:
-            model = cut(before.model, {}, dict.fromkeys(left))
+            model = self._producers(before, left).model
             known = {value.name for value in model.graph.input}
             feeds = [
                 {name: value for name, value in point.runs[number].feed.items() if name in known}
