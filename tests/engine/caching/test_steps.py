@@ -8,8 +8,11 @@ from support.breadth import sampled
 from support.cached_runs import MODEL, RECIPE, run, without_distances, write_model
 
 from surgery.engine.caching import cache_folder, keys
+from surgery.engine.caching.step_cache import Steps
+from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.provenance.code_digests import PassSource
+from surgery.engine.recipe import parse
 from surgery.engine.registry.passes import Pass
 from surgery.interface.drawing import History, document
 from surgery.model.graph import text
@@ -340,3 +343,12 @@ def test_a_result_affected_by_a_limit_is_not_cached(model: Path, cache: Path, mo
     assert "gave up" in limited.result.steps[2].message
     found, plain = run(model, cache), run(model, None)
     assert "cut-relu" in found.watcher.ran and found.report == plain.report
+
+
+def test_runs_of_one_cache_are_counted_separately(model: Path, cache: Path) -> None:
+    run(model, cache)
+    steps = Steps(cache_folder.CacheFolder(cache, pytest.fail))
+    for _ in range(2):
+        assert runner.apply(model, parse(RECIPE), options=RunOptions(cache=steps)).ok
+    _, first, second = steps.folder.uses.read_text().splitlines()
+    assert first == second and steps.found == 2 * int(first.split()[0]) > 0

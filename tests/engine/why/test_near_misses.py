@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 import pytest
 
+from surgery.engine.why.explain import Flaw, NearMiss, Refusals, Why
 from surgery.engine.why.near_misses import Grower, Partial
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
@@ -83,3 +86,16 @@ def test_many_readers_cost_no_more_than_few() -> None:
     lines = " ".join(f"r{number} = Neg(a)" for number in range(300))
     found = grown("a = Relu(x)\nb = Exp(a)\ny = Add(a, b)", body(f"a = Relu(x) {lines} y = Identity(a)"), "Relu")
     assert found.faults and len(found.nodes) >= 1
+
+
+def test_a_near_miss_counts_its_further_flaws() -> None:
+    flaw = Flaw("y = Relu(x)", "operator", "a", "Relu", "Neg")
+    one = NearMiss("a", "Neg", 21, 1, 1, (), (flaw,), "", (), "", "", (), ())
+    assert one.summary == "'a': expected Relu, found Neg in 'y = Relu(x)'"
+    assert replace(one, flaws=(flaw, flaw)).summary == f"{one.summary} and 1 more"
+
+
+def test_absent_operators_explain_nothing_if_a_pass_refused() -> None:
+    why = Why("fuse", "pattern", refusals=(Refusals("no bias", "", 2, ()),), absent=("Erf",))
+    assert why.lines(3) == ["refused 2 times: no bias"]
+    assert replace(why, refusals=()).lines(3) == ["no pattern can match completely: the model has no Erf"]

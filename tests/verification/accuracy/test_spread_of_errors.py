@@ -1,12 +1,17 @@
 """How the errors of lossy steps are counted."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
+from surgery.model.graph import text
 from surgery.verification.accuracy.error_distribution import add_errors
 from surgery.verification.accuracy.metrics import measure
+from surgery.verification.accuracy.worst_layer import worst_layer
 from surgery.verification.comparing.details import OutputErrors
 from surgery.verification.comparing.spread import Spread
+from surgery.verification.verdict.verifier import Verifier
 
 NAN, INF = np.nan, np.inf
 
@@ -51,3 +56,13 @@ def test_integers_are_right_or_wrong() -> None:
     assert (found.equal, found.endless) == (3, 1)
     assert found.worst is not None and found.worst.index == (1, 1)
     assert (found.worst.original, found.worst.changed) == (4, 5)
+
+
+def test_no_layer_is_worst_if_the_changed_model_does_not_run() -> None:
+    before, after = (
+        text.parse(f"g (float[2,2] x) => (float[2,2] y) {{ {body} y = Neg(a) }}").SerializeToString()
+        for body in ("a = Relu(x)", "i = Cast<to = 7>(x) a = Gather<axis = 0>(x, i)")
+    )
+    with closing(Verifier(before)) as verifier:
+        verifier.original.prepare()
+        assert worst_layer(verifier.original, after, {"x": np.full((2, 2), 9, np.float32)}) == ""

@@ -23,12 +23,12 @@ from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.runtime import timing
 from surgery.verification.benchmarking import paired_runs as comparing
-from surgery.verification.benchmarking.bench import bench
+from surgery.verification.benchmarking.bench import bench, typical_inputs
 from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import Pace, compare
 from surgery.verification.benchmarking.subjects import subject
-from surgery.verification.inputs.spec import DataSpec, InputsSpec
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec
 
 FEW = BenchSpec(repeats=4, warmup=1)
 BODY = "g (float[n, 4] x) => (float[n, 4] y) { t = Relu(x) y = Neg(t) }"
@@ -322,3 +322,8 @@ def test_a_crash_is_an_error_that_names_the_model(tmp_path: Path) -> None:
     least = np.array([killer_models.LEAST], np.int32)
     with pytest.raises(WorkerError, match=r"a run of .*killer\.onnx crashed with SIGFPE"):
         compare([path], [{"a": least, "b": np.array([-1], np.int32)}], FEW)
+
+
+def test_inputs_given_for_verification_decide_the_sizes(model: Path) -> None:
+    inputs, samples = InputsSpec(data=(DataSpec(Path("set.npz")),)), SampleSpec((DataSpec(Path("samples")),))
+    assert typical_inputs(inputs, samples, subject(model)) is inputs

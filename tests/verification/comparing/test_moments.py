@@ -12,8 +12,6 @@ from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
 from surgery.verification.verdict.verifier import Verifier
 
-pytestmark = pytest.mark.slow
-
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 ONE = "(float[N,S] x) => (float[N,S] y)"
 TWO = "(float[N,S] x) => (float[N,S] y, float[N,S] z)"
@@ -61,6 +59,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_same_distribution_passes(name):
     verdict = _between(*RIGHT[name])
@@ -68,6 +67,7 @@ def test_the_same_distribution_passes(name):
     assert "'y' by shape, type and distribution, because they are random" in verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_another_distribution_is_different(name):
     io, before, after, what = WRONG[name]
@@ -77,6 +77,7 @@ def test_another_distribution_is_different(name):
     assert what in verdict.message
 
 
+@pytest.mark.slow
 def test_inverted_draws_of_the_runtime_are_compared_by_shape_only():
     before = "s = Sigmoid(x) y = Bernoulli(s)"
     after = "s = Sigmoid(x) u = RandomUniformLike(s) l = Less(u, s) y = Cast<to=1>(l)"
@@ -85,6 +86,7 @@ def test_inverted_draws_of_the_runtime_are_compared_by_shape_only():
     assert "'y' by shape and type only" in verdict.message
 
 
+@pytest.mark.slow
 def test_slow_random_outputs_are_compared_by_shape_only(monkeypatch):
     monkeypatch.setattr(moments_module, "_SECONDS", 0.0)
     verdict = _between(ONE, NOISE, NOISE.replace("Like(", "Like<mean=0.3>("))
@@ -92,6 +94,7 @@ def test_slow_random_outputs_are_compared_by_shape_only(monkeypatch):
     assert "'y' by shape and type only" in verdict.message
 
 
+@pytest.mark.slow
 def test_verdicts_on_random_outputs_are_reproducible():
     found = {_between(ONE, NOISE, NOISE.replace("Like(", "Like<mean=0.3>(")).message for _ in range(2)}
     assert len(found) == 1
@@ -117,6 +120,7 @@ def _normal(rng):
     return rng.standard_normal(6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [
@@ -153,6 +157,7 @@ def test_samples_of_the_same_distribution_never_differ(draw):
         assert compare(_sample(seed, y=draw), _sample(seed + 100, y=draw)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "what"),
     [
@@ -170,6 +175,7 @@ def test_samples_of_two_distributions_differ(draw, what):
     assert what in found
 
 
+@pytest.mark.slow
 def test_two_outputs_merged_into_one_draw_differ():
     def merged(rng):
         value = _normal(rng)
@@ -180,3 +186,11 @@ def test_two_outputs_merged_into_one_draw_differ():
     assert "outputs 'y' and 'z'" in compare(apart, _together(2, merged))
     assert "outputs 'y' and 'z'" in compare(_together(3, merged), apart)
     assert compare(_together(4, merged), _together(5, merged)) == ""
+
+
+def test_outputs_of_varying_sizes_are_compared_by_their_summaries():
+    def sized(mean):
+        return lambda rng: mean + rng.standard_normal(int(rng.integers(1, 5)))
+
+    assert compare(_sample(0, y=sized(0)), _sample(1, y=sized(0))) == ""
+    assert compare(_sample(0, y=sized(0)), _sample(1, y=sized(1)))

@@ -199,3 +199,11 @@ def test_frames_without_a_square_are_not_the_only_ones_tried():
     body = "g (float[T,H,W] x) => (float[A] y) <int64[1] to = {75}> { y = Reshape(x, to) }"
     (group,) = _implied(_model(body))["joint"]
     assert group["points"][0] == {"T": 3, "H": 5, "W": 5}
+
+
+def test_a_size_that_another_one_decides_moves_with_it():
+    """The first sizes that are tried, 2 and 3, are legal, but neither moves by itself, nor do both by the same."""
+    body = """g (float[N] x, float[M] z) => (float y) <int64[1] one = {1}, int64[1] end = {99999}> {
+        c = Concat<axis = 0>(x, x)  s = Slice(c, one, end)  y = MatMul(s, z) }"""
+    points = _points(_prepared(_model(body)))
+    assert points[0] == {"N": 2, "M": 3} and {"N": 3, "M": 5} in points

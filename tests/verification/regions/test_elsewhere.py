@@ -10,10 +10,12 @@ from support.breadth import sampled
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.vacuity import ALWAYS_EMPTY
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.kept_elements import with_elements
 from surgery.verification.regions.region_comparer import PROVED
 from surgery.verification.regions.region_values import Form, Point
+from surgery.verification.regions.region_variants import variants
 from surgery.verification.regions.regions import Region, nudged
 from surgery.verification.regions.sizes import enlarged
 from surgery.verification.verdict.verifier import Verifier
@@ -228,3 +230,11 @@ def test_a_region_extends_far_up_to_the_nodes_that_fix_a_value(folded: str, hold
         <float[1] z = {{0}}, float[1] s = {{3}}, float[1] o = {{{folded}}}> {{ w = Neg(x) {chain} """
     verdict = judged(head + "p = Mul(a12, z) q = Abs(p) y = Celu(q) }", head + "q = Identity(o) y = Celu(q) }")
     assert verdict.passed is holds, verdict.message
+
+
+@pytest.mark.parametrize(("body", "is_open"), [("y = Neg(x)", False), ("e = Slice(x, at, at) y = Add(e, e)", True)])
+def test_a_variant_is_open_if_nodes_keep_elements_that_kept_none(body: str, is_open: bool) -> None:
+    piece = text.parse(f"g (float[N,1] x) => (float[A,B] y) <int64[1] at = {{1}}> {{ {body} }}")
+    point = Point({"N": 3}, [], {"x": Form(np.dtype(np.float32), (3, 1))})
+    *_, wide = variants(ALWAYS_EMPTY, Region(("y",), ("y",), ("x",), piece, piece, 1), [point])
+    assert wide.points[0].forms["x"].shape[1] > 1 and wide.is_open is is_open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import product
 
 import numpy as np
@@ -335,3 +336,18 @@ def test_regions_are_tried_at_the_largest_size_of_the_model(name: str) -> None:
         assert verifier.changes.compare_regions(before, before, Parity.EXACT).verdict.passed
     finally:
         verifier.close()
+
+
+def test_another_way_to_the_same_target_of_a_reshape_is_equal() -> None:
+    """The target itself differs; all that reads it makes the same."""
+    head = "g (float[N,4] x) => (float[N,M] y) <int64[1] rest = {-1}>"
+    before, after = (
+        text.parse(f"{head} {{ {target} r = Reshape(x, t) y = Relu(r) }}").SerializeToString()
+        for target in (
+            "rows = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(rows, rest)",
+            "columns = Shape<start = 1>(x) t = Concat<axis = 0>(rest, columns)",
+        )
+    )
+    with closing(Verifier(before)) as verifier:
+        found = verifier.changes.compare_regions(before, after)
+    assert found.verdict.passed and found.differing == ("t",), found.verdict.message

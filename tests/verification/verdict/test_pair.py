@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.comparing.ports import PortMatch, by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
 
 # The names of `model` in other places, so that renaming must avoid each of them.
 OTHER = text.parse(
@@ -260,3 +262,14 @@ def test_two_models_are_compared_with_their_signatures() -> None:
     assert found.verdict.status == "equal"
     assert len(found.signature) == 2
     assert found.bindings
+
+
+def test_a_model_that_is_close_is_not_taken_for_one_with_the_same_bits() -> None:
+    before, after = (
+        text.parse(f"g (float[64] x) => (float[64] y) <float k = {{{k}}}> {{ y = {op}(x, k) }}").SerializeToString()
+        for op, k in (("Div", 10), ("Mul", 0.1))
+    )
+    with closing(Verifier(before)) as verifier:
+        verifier.changes.whole.accepted = before
+        assert verifier.changes.whole.verify(after, Parity.CLOSE).passed
+        assert not verifier.changes.whole.verify(after, Parity.EXACT).passed

@@ -1,0 +1,46 @@
+"""What a tool loses is put back, and what it wrote twice is merged."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from surgery.engine.bridges import tool_restore
+from surgery.model import storage
+from surgery.model.graph import text
+
+
+def test_metadata_of_graphs_is_put_back() -> None:
+    before = text.parse("""g (float[2] x, bool c) => (float[2] y) { i = Identity(x)
+        y = If(c) <then_branch = t () => (float[2] p) { p = Neg(i) },
+                   else_branch = e () => (float[2] q) { q = Abs(i) }> }""")
+    branches = [attribute.g for attribute in before.graph.node[1].attribute]
+    for graph in (before.graph, *branches):
+        graph.metadata_props.add(key="from", value=graph.name)
+    made = copy.deepcopy(before)
+    made.graph.node[1].name = "renamed"
+    for graph in (made.graph, *(attribute.g for attribute in made.graph.node[1].attribute)):
+        graph.ClearField("metadata_props")
+    after = tool_restore.restore(before, made)
+    graphs = (after.graph, *(attribute.g for attribute in after.graph.node[1].attribute))
+    assert [[entry.value for entry in graph.metadata_props] for graph in graphs] == [["g"], ["t"], ["e"]]
+
+
+def test_copies_of_a_large_weight_become_one_and_new_tensors_stay(tmp_path: Path) -> None:
+    model = text.parse("g (float[N,160] x) => (float[N,160] y) { a = MatMul(x, w) b = Relu(a) y = MatMul(b, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.full((160, 160), 0.25, np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    before = storage.load(tmp_path / "m.onnx").proto
+    made = copy.deepcopy(before)
+    weight, other = made.graph.initializer[0], onnx.TensorProto()
+    other.CopyFrom(weight)
+    other.name = made.graph.node[2].input[1] = "w_1"
+    made.graph.initializer.extend([other, numpy_helper.from_array(np.zeros(160, np.float32), "bias")])
+    made.graph.node[1].CopyFrom(onnx.helper.make_node("Max", ["a", "bias"], ["b"]))
+    after = tool_restore.restore(before, made).graph
+    assert [tensor.name for tensor in after.initializer] == ["w", "bias"]
+    assert [node.input[1] for node in after.node] == ["w", "bias", "w"]
