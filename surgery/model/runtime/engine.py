@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from surgery.base.errors import UsageError, WorkerError, require_machine
 from surgery.base.workers import (
@@ -26,25 +26,16 @@ from surgery.base.workers.process_memory import return_free
 from surgery.model.runtime.executed import Executed
 from surgery.model.runtime.metadata import without_metadata
 from surgery.model.runtime.setup import SessionSetup
+from surgery.model.targets.target import Elsewhere
 
 LIMITS = (TIMEOUT, OUT_OF_MEMORY)
 """The signals of a crash that say nothing of the model: a limit of time or memory ended the run."""
 
-Elsewhere = Literal["openvino", "ort-web"]
 ELSEWHERE: tuple[Elsewhere, ...] = get_args(Elsewhere)
-"""Runtimes other than ONNX Runtime in which models run as deployed."""
 
 EngineName = Literal["onnxruntime", "reference", "float64"] | Elsewhere
 Outputs = Mapping[str, Any]
 T = TypeVar("T")
-
-TITLES = {
-    "onnxruntime": "ONNX Runtime",
-    "reference": "the reference evaluator",
-    "float64": "float64",
-    "openvino": "OpenVINO",
-    "ort-web": "ONNX Runtime Web",
-}
 
 ANALYSIS_TIMEOUT = 30.0
 """Time limit in seconds for shape inference or inlining; if it is exceeded, inputs are found by trial."""
@@ -52,32 +43,35 @@ ANALYSIS_TIMEOUT = 30.0
 FEW_WEIGHTS = 64 << 20
 """Bytes of weights up to which it does not matter when nodes that depend only on weights are computed."""
 
-_PRELOAD: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("surgery.model.runtime.sessions", "surgery.model.shapes.declarations"),
-    "reference": (
-        "surgery.model.runtime.reference_runs",
-        "onnx.reference",
-        "onnx.reference.ops._op_list",
-        "onnx.reference.ops.aionnxml._op_list",
+
+class _EngineKind(NamedTuple):
+    """How models run in an engine: its name in messages, the module whose `run` does it, and what else that imports."""
+
+    title: str
+    module: str
+    preload: tuple[str, ...] = ()
+
+
+_KINDS: dict[EngineName, _EngineKind] = {
+    "onnxruntime": _EngineKind(
+        "ONNX Runtime", "surgery.model.runtime.sessions", ("surgery.model.shapes.declarations",)
     ),
-    "float64": ("surgery.model.runtime.float64",),
-    "openvino": ("surgery.model.runtime.openvino_runs",),
-    "ort-web": ("surgery.model.runtime.web_runs",),
+    "reference": _EngineKind(
+        "the reference evaluator",
+        "surgery.model.runtime.reference_runs",
+        ("onnx.reference", "onnx.reference.ops._op_list", "onnx.reference.ops.aionnxml._op_list"),
+    ),
+    "float64": _EngineKind("float64", "surgery.model.runtime.float64"),
+    "openvino": _EngineKind("OpenVINO", "surgery.model.runtime.openvino_runs"),
+    "ort-web": _EngineKind("ONNX Runtime Web", "surgery.model.runtime.web_runs"),
 }
+TITLES = {name: kind.title for name, kind in _KINDS.items()}
 
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
 """A C++ source file, line and function, as the prefix of runtime messages."""
 
 _NODE = re.compile(r"while running (\w+) node\. Name:'([^']+)'")
 """The operator and the name of the node that failed."""
-
-_FUNCTIONS = {
-    "onnxruntime": "surgery.model.runtime.sessions:run",
-    "reference": "surgery.model.runtime.reference_runs:run",
-    "float64": "surgery.model.runtime.float64:run",
-    "openvino": "surgery.model.runtime.openvino_runs:run",
-    "ort-web": "surgery.model.runtime.web_runs:run",
-}
 
 
 @dataclass
@@ -160,7 +154,8 @@ class Engine:
         # Outputs are in memory twice, in the worker and in its caller.
         self._output_limit = min(1 << 30, memory // 8)
         self._late = weights > FEW_WEIGHTS
-        self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
+        self._kind = _KINDS[name]
+        self._worker = Worker(timeout=timeout, memory=limit, preload=(self._kind.module, *self._kind.preload))
         self._timeout = timeout
 
     def kill(self) -> None:
@@ -170,7 +165,7 @@ class Engine:
     @property
     def title(self) -> str:
         """The name in messages."""
-        return TITLES[self.name]
+        return self._kind.title
 
     def run(
         self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False, bare: bool = False
@@ -188,7 +183,7 @@ class Engine:
             try:
                 profile = {"profile": folder} if folder is not None else {}
                 answer = self._worker.call(
-                    _FUNCTIONS[self.name], skeleton=without_metadata(skeleton), **arguments, **profile
+                    f"{self._kind.module}:run", skeleton=without_metadata(skeleton), **arguments, **profile
                 )
             except WorkerError as error:
                 require_machine(error)
@@ -206,7 +201,9 @@ class Engine:
         self._worker.timeout = self._timeout
         try:
             arguments = self._arguments(feeds, keep=False) | {"room": room}
-            answers = self._worker.call(f"{_FUNCTIONS['onnxruntime']}_each", skeletons=list(skeletons), **arguments)
+            answers = self._worker.call(
+                f"{_KINDS['onnxruntime'].module}:run_each", skeletons=list(skeletons), **arguments
+            )
         except WorkerError:
             return [self.run(skeleton, feeds) for skeleton in skeletons]
         first, *others = [self._outcome(answer) for answer in answers]

@@ -12,7 +12,7 @@ from surgery.base.errors import Problem
 from surgery.model.targets.identifiers import attribute, element_type, operator, parameters
 from surgery.model.targets.positioned_yaml import Document, DocumentPath, Wrong, load
 from surgery.model.targets.support import ANY_RANK, ANY_VERSION, FIRST, MANY, ONNX, Support
-from surgery.model.targets.target import Key, Limits, Target
+from surgery.model.targets.target import Elsewhere, Key, Limits, Target
 
 
 class _Section(BaseModel):
@@ -144,7 +144,7 @@ class Profile(_Section):
         "1.20 and later are known.",
         pattern=r"^(\d+\.\d+(\.\d+)?)?$",
     )
-    runtime: Literal["", "openvino", "ort-web"] = Field(
+    runtime: Literal["", Elsewhere] = Field(
         "", description="Another runtime than ONNX Runtime, in which results run as deployed if it is installed."
     )
     domains: Texts = Field((ONNX,), description="The domains of operators that are run.")

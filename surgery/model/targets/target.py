@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.operators.schemas import schema_of
 from surgery.base.operators.traits import since_version
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """The domain ("" is the default domain) and the name of an operator."""
+
+
+Elsewhere = Literal["openvino", "ort-web"]
+"""Runtimes other than ONNX Runtime in which models run as deployed; see `runtime.engine`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Target:
     """A runtime as described by its profile.
 
     `provider` is an execution provider of ONNX Runtime; its kernels are used if the installed ONNX Runtime has it.
-    `runtime` is another runtime, in which models run as deployed if it is installed, see `runtime.engine.ELSEWHERE`.
+    `runtime` is another runtime, in which models run as deployed if it is installed.
     `release` is a release of ONNX Runtime whose CPU kernels are used, whatever is installed.
     `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
     and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
