@@ -40,7 +40,10 @@ def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
 
 
 def cut(
-    model: onnx.ModelProto, inputs: Mapping[str, Any], outputs: Sequence[str] | Mapping[str, Any]
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] | Mapping[str, Any],
+    flow: Flow | None = None,
 ) -> onnx.ModelProto:
     """Copy the nodes between some values of the main graph into a separate model.
 
@@ -48,12 +51,12 @@ def cut(
     `ValueInfoProto` that determines its type; constants are allowed. All nodes upstream of the outputs are copied, up
     to these inputs; other inputs of the model that they read remain inputs. Values captured by subgraphs count as read.
     Only the needed initializers, functions and declared types are copied; opsets and IR version are kept. `outputs` may
-    also have arrays or types; otherwise the declared type is used, if there is one. Raises `UsageError` for a name that
-    is not in the main graph.
+    also have arrays or types; otherwise the declared type is used, if there is one. `flow` is that of the main graph,
+    if it is known. Raises `UsageError` for a name that is not in the main graph.
     """
     import onnx
 
-    flow = Flow(model.graph)
+    flow = flow or Flow(model.graph)
     unknown = next((name for name in (*inputs, *outputs) if name not in flow), None)
     if unknown is not None:
         raise UsageError(f"the main graph has no value '{unknown}'")

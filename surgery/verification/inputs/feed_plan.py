@@ -96,15 +96,12 @@ def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...
 
 
 class FeedPlan:
-    """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both.
-
-    `listed` is the number of bytes of its long lists, see `storage.stored_lists`.
-    """
+    """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both."""
 
     def __init__(self, model: onnx.ModelProto, spec: InputsSpec, inlined: onnx.ModelProto | None = None) -> None:
         self.spec = spec
         self.ports = read_ports(model)
-        self.listed = listed_bytes(model)
+        self._model = model
         # Inputs are drawn near the thresholds of tree ensembles; a few of these are enough.
         self.index = Index(with_beginnings(inlined if inlined is not None else model))
         wishes = {name: tuple(extents) for name, extents in spec.dims.items()}
@@ -146,6 +143,11 @@ class FeedPlan:
         """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
         view = self._view(shapes)
         return estimate(view, weights, (port.name for port in self.ports), elements(view))
+
+    @cached_property
+    def listed(self) -> int:
+        """The number of bytes of the long lists of the model, see `storage.stored_lists`."""
+        return listed_bytes(self._model)
 
     @property
     def nodes(self) -> int:

@@ -235,7 +235,7 @@ class Values:
         """Return the model of the nodes that produce some values; the last one is kept, because it runs next."""
         key = before.skeleton, frozenset(wanted)
         if self._last is None or self._last[0] != key:
-            self._last = key, _Producers(cut(before.model, {}, dict.fromkeys(sorted(wanted))))
+            self._last = key, _Producers(cut(before.model, {}, dict.fromkeys(sorted(wanted)), before.flow))
         return self._last[1]
 
     def is_empty(self, before: Definitions, name: str) -> bool:

@@ -122,7 +122,7 @@ class Whole:
             if name in read and name not in self._inputs
         }
         made = {name: None for number in numbers for name in self.flow.makes(number)}
-        return cut(self.model, crossing, list(self.needed(made, end)))
+        return cut(self.model, crossing, list(self.needed(made, end)), self.flow)
 
     def needed(self, values: Values, end: int) -> Values:
         """Return the values that are read from this node on, or are outputs of the model."""
