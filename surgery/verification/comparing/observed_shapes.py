@@ -6,7 +6,7 @@ The values that a pass creates are not in the original: they are looked at in th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,9 @@ _MOST_RUNS = 4
 
 _MOST_CHANGED = 2
 """The same for a changed model: two different sizes are enough to confirm a rule."""
+
+_SHAPES, _END = "surgery/shapes", -1
+"""The name of the output with all shapes, and the number that ends each of them."""
 
 _LONG = 0.1
 """Estimated seconds above which another run of the model is not worth it."""
@@ -71,7 +74,7 @@ def seen(original: ReferenceRun, changed: bytes = b"", names: Sequence[str] = ()
     found: list[Seen] = []
     for run, result in zip(runs, outcome.runs if outcome.failure is None else ()):
         if not isinstance(result, str):
-            shapes = {name: tuple(map(int, result[_name(number)])) for number, name in enumerate(watched)}
+            shapes = dict(zip(watched, _separate(result[_SHAPES].tolist())))
             fed = _fed(run)
             found.append(Seen({**fed, **shapes}, frozenset(fed)))
     return found
@@ -92,7 +95,7 @@ def _fed(run: Run) -> dict[str, tuple[int, ...]]:
 
 
 def _watching(skeleton: bytes, types: Mapping[str, int]) -> tuple[onnx.ModelProto, list[str]]:
-    """Copy a model so that its outputs are the shapes of computed tensors; return their names, too."""
+    """Copy a model so that its output is the shapes of computed tensors; return their names, too."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
@@ -104,7 +107,7 @@ def _watching(skeleton: bytes, types: Mapping[str, int]) -> tuple[onnx.ModelProt
 
 
 def _watching_some(skeleton: bytes, names: Sequence[str]) -> onnx.ModelProto:
-    """Copy the nodes upstream of some values to a model whose outputs are the shapes of these."""
+    """Copy the nodes upstream of some values to a model whose output is the shapes of these."""
     import onnx
 
     model = cut(onnx.load_model_from_string(skeleton), {}, names)
@@ -113,14 +116,25 @@ def _watching_some(skeleton: bytes, names: Sequence[str]) -> onnx.ModelProto:
 
 
 def _add_shapes(graph: onnx.GraphProto, names: Sequence[str]) -> None:
-    """Replace the outputs of a graph by the shapes of some values."""
+    """Replace the outputs of a graph by the shapes of some values, in one tensor: many small ones take long to send."""
     import onnx
 
     del graph.output[:]
-    for number, name in enumerate(names):
-        graph.node.append(onnx.helper.make_node("Shape", [name], [_name(number)]))
-        graph.output.append(onnx.ValueInfoProto(name=_name(number)))
+    end = onnx.numpy_helper.from_array(np.array([_END], np.int64))
+    graph.node.append(onnx.helper.make_node("Constant", [], [f"{_SHAPES}/end"], value=end))
+    shapes = [f"{_SHAPES}/{number}" for number in range(len(names))]
+    graph.node.extend(onnx.helper.make_node("Shape", [name], [shape]) for name, shape in zip(names, shapes))
+    parts = [part for shape in shapes for part in (shape, f"{_SHAPES}/end")]
+    graph.node.append(onnx.helper.make_node("Concat", parts or [f"{_SHAPES}/end"], [_SHAPES], axis=0))
+    graph.output.append(onnx.ValueInfoProto(name=_SHAPES))
 
 
-def _name(number: int) -> str:
-    return f"shape/{number}"
+def _separate(extents: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes in a tensor of all of them."""
+    shape: list[int] = []
+    for extent in extents:
+        if extent == _END:
+            yield tuple(shape)
+            shape = []
+        else:
+            shape.append(extent)
