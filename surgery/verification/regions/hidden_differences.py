@@ -24,6 +24,7 @@ from surgery.verification.regions.tables import differing_tables
 
 if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
+    from surgery.verification.regions.regional_verdict import ComparedRegions
 
 _MOST = 8
 """Maximum number of values that are compared."""
@@ -33,16 +34,17 @@ _RUNS = 4
 
 
 def hidden_differences(
-    original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
+    original: ReferenceRun, before: bytes, after: bytes, regions: ComparedRegions, promise: Parity, spec: VerifySpec
 ) -> str:
     """Return a message about a value that differs in its region but in no output; an empty string if there is none."""
     sides = Definitions(before), Definitions(after)
-    changed = differing(*sides)
+    changed, names = differing(*sides), regions.differing
     computed = [name for name in names if not is_replaced(name, *sides, changed.union(names))]
     difference = _in_runs(original, before, after, computed[:_MOST], ComparisonRules.of(spec, promise))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
         return f"inside the models {difference.message.replace('output ', '', 1)}, but no output shows it"
-    weights = [name for name in _weights(*sides, changed) if not is_replaced(name, *sides, changed.union(names))]
+    weights = [name for name in _weights(*sides, changed) if name not in regions.agreeing]
+    weights = [name for name in weights if not is_replaced(name, *sides, changed.union(names))]
     if weights and difference is not None:
         more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
         return f"the stored numbers of '{weights[0]}'{more} differ, but no tried input reads them"

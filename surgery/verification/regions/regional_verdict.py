@@ -41,11 +41,13 @@ class ComparedRegions:
     """The result of comparing the regions of a change.
 
     The verdict is `equal`, `close`, or `unverified`, mostly with the reason `REGION`. `differing` are the values that
-    differed in the region as it was first cut. `changed_opsets` says whether the changed model has other opsets.
+    differed in the region as it was first cut, `agreeing` those that are shown to agree. `changed_opsets` says whether
+    the changed model has other opsets.
     """
 
     verdict: Verdict
     differing: tuple[str, ...] = ()
+    agreeing: frozenset[str] = frozenset()
     changed_opsets: bool = False
 
 
@@ -75,7 +77,8 @@ class Regional:
             verdict = _unshown(f"no drawn input reads what differs in {tables[unread[0]]} of '{unread[0]}'")
         elif verdict.passed:
             self._last = sides[1]
-        return ComparedRegions(verdict, (*change.differing, *unread), sides[0].opsets != sides[1].opsets)
+        differing, agreeing = (*change.differing, *unread), frozenset(change.shown)
+        return ComparedRegions(verdict, differing, agreeing, sides[0].opsets != sides[1].opsets)
 
     def _read(self, skeleton: bytes) -> Definitions:
         if self._last is None or self._last.skeleton != skeleton:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class ChangeVerifier:
         self.prepare_whole()
         whole = self._verify_together(later, promise) or self.whole.verify(candidate, promise)
         if found.verdict.reason == COSTLY:
-            verdict = self._with_hidden(whole, *change, found.differing)
+            verdict = self._with_hidden(whole, *change, found)
             if not verdict.is_unverified:
                 return verdict
             refused = self._refused(candidate, found)
@@ -79,7 +79,7 @@ class ChangeVerifier:
                 return self._refused(candidate, found) or found.verdict
         if whole.is_unverified and found.verdict.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {found.verdict.message}")
-        return self._with_hidden(whole, *change, found.differing)
+        return self._with_hidden(whole, *change, found)
 
     def _affords(self, before: bytes) -> float:
         """Return the seconds that the regions of a change may take; 0 if searching for them takes too long."""
@@ -144,7 +144,7 @@ class ChangeVerifier:
             verdict = self.whole.verify(candidate, promise)
         if verdict.is_unverified and region.reason != NOT_RUN:
             return replace(verdict, message=f"{verdict.message}; {region.message}")
-        return self._with_hidden(verdict, before, candidate, promise, found.differing)
+        return self._with_hidden(verdict, before, candidate, promise, found)
 
     def look_inside(self, before: bytes, candidate: bytes, promise: Parity, verdict: Verdict) -> Verdict:
         """Compare the region of a change, because the agreeing outputs of the whole model prove nothing."""
@@ -154,14 +154,14 @@ class ChangeVerifier:
         return replace(verdict, message=f"{verdict.message}; {region.message}")
 
     def _with_hidden(
-        self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, differing: Sequence[str]
+        self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, regions: ComparedRegions
     ) -> Verdict:
         """Return the verdict on the outputs, or `unverified` if they hide one of the values that differ inside."""
-        if not verdict.passed or not differing or self._original.random:
+        if not verdict.passed or not regions.differing or self._original.random:
             return verdict
         from surgery.verification.regions.hidden_differences import hidden_differences
 
-        found = hidden_differences(self._original, before, candidate, differing, promise, self._verify)
+        found = hidden_differences(self._original, before, candidate, regions, promise, self._verify)
         if not found:
             return verdict
         message = f"{verdict.message}; but {found}"

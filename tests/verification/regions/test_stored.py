@@ -119,3 +119,27 @@ def test_a_table_with_another_number_of_rows_is_not_taken_for_equal() -> None:
         verdict = verifier.confirm(after, verifier.verify(after, Parity.CLOSE), Parity.CLOSE)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
     assert verdict.message.endswith("; but the stored numbers of 'W' differ, but no tried input reads them")
+
+
+def test_numbers_that_are_read_and_close_hide_nothing() -> None:
+    """Another value differs in the largest region that is tried, but in no run."""
+    weight = np.arange(1, 5)
+    before, after = (
+        _model(
+            [
+                helper.make_node("Sigmoid", ["x"], ["t0"]),
+                *(helper.make_node("Tanh", [f"t{number}"], [f"t{number + 1}"]) for number in range(80)),
+                helper.make_node(op, ["t80"], ["c"]),
+                helper.make_node("Exp", ["c"], ["e"]),
+                helper.make_node("Mul", ["x", "W"], ["p"]),
+                helper.make_node("Add", ["e", "p"], ["y"]),
+            ],
+            ["N", 4],
+            W=scaled,
+        ).SerializeToString()
+        for op, scaled in (("Abs", weight), ("Identity", weight * (1 + 3e-7)))
+    )
+    with closing(Verifier(before)) as verifier:
+        assert verifier.changes.compare_regions(before, after).differing == ("c",)
+        verdict = verifier.confirm(after, verifier.verify(after, Parity.CLOSE), Parity.CLOSE)
+    assert verdict.passed, verdict.message
