@@ -46,15 +46,15 @@ class Probing:
         self.crashes: list[WorkerError] = []
         self._found = Found()
 
-    def search(self, given: Given, *, once: bool = False) -> Found:
+    def search(self, given: Given, earlier: Found, *, once: bool = False) -> Found:
         """Try the given inputs; then search, accepting empty outputs only if there are no others.
 
-        With `once`, one input is enough.
+        With `once`, one input is enough. Nothing is searched if all that was accepted `earlier` is accepted.
         """
         found = self._found = Found()
         with suppress(SearchEnded):
             self._try(given)
-            if self.inputs.draws and not (once and given.accepted):
+            if self.inputs.draws and not (once and given.accepted) and not self._accepts_all(earlier, found):
                 self._search(found, once)
                 if not found.accepted and self.empty:
                     self.content = True
@@ -63,6 +63,18 @@ class Probing:
                 if not found.accepted:
                     self._borrow(given, found)
         return found
+
+    def _accepts_all(self, earlier: Found, found: Found) -> bool:
+        """Return whether all bindings that were accepted earlier are for these free dims, and are accepted again."""
+        names = set(self.inputs.plan.dims.names)
+        if not earlier.accepted or any(set(binding.dims) != names for binding in earlier.accepted):
+            return False
+        if any(self.probe(binding) is not None for binding in earlier.accepted):
+            self.empty = self.empty_large = False
+            return False
+        found.accepted += earlier.accepted
+        found.demands, found.meets, found.compared = earlier.demands, earlier.meets, earlier.compared
+        return True
 
     def _search(self, found: Found, once: bool) -> None:
         inputs = self.inputs

@@ -49,10 +49,13 @@ class ReferenceRun:
     engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic`, `vacuous` and
     `drawn` (by added seeds) hold names of outputs, `extents` what draws decide of shapes, `weights` the bytes of
     weights. `is_postponed`: so large that only `run_large` runs it. `rejection`: why it failed on every input, see
-    `Probing.rejection`. With `once`, the preparation ends with the first accepted input.
+    `Probing.rejection`. With `once`, the preparation ends with the first accepted input. `found` are the bindings that
+    a model like this one accepts, which are tried before a search.
     """
 
-    def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False) -> None:
+    def __init__(
+        self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False, found: Found | None = None
+    ) -> None:
         self.skeleton = skeleton
         self.rejection: tuple[str, bool] | None = None
         self.problem: str | None = None
@@ -69,7 +72,7 @@ class ReferenceRun:
         self.ranges: Mapping[str, float] = {}
         self._spec, self._verify, self._once = inputs, verify, once
         self.is_postponed = self._counts_runs = self._controlled = False
-        self._found = Found()
+        self._found = found or Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
         self._given = Given(skeleton, inputs)
@@ -221,7 +224,7 @@ class ReferenceRun:
                 self.inputs.worker = self._engine()
             self._probed.clear()
             attempt = Probing(self.skeleton, self.inputs, self.empty_by_nature, self.seed, self._remember)
-            self._found = attempt.search(self._given, once=self._once)
+            self._found = attempt.search(self._given, self._found, once=self._once)
             if self._found.accepted or self._given.accepted:
                 self.problem = None
                 return

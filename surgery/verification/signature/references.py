@@ -99,16 +99,17 @@ class References:
         self._next = _Next(key, self.terms.after(model, found, renamed, accounts, self._spec), self.terms)
         return self._next.terms
 
-    def fresh_terms(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
-        """Return the terms in which this model itself is the original."""
+    def fresh_terms(self, model: onnx.ModelProto, data: bytes, *, like: SignatureView | None = None) -> SignatureView:
+        """Return the terms in which this model itself is the original, on inputs of the one that it is `like`."""
         if self._next is None or self._next.key != data:
             self._forget_next()
-            self._next = _Next(data, self._own_terms(model, data), self.terms)
+            self._next = _Next(data, self._own_terms(model, data, like), self.terms)
         return self._next.terms
 
-    def _own_terms(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
+    def _own_terms(self, model: onnx.ModelProto, data: bytes, like: SignatureView | None = None) -> SignatureView:
         inputs, remarks = self.terms.inputs_for(model, self._spec)
-        verifier = Verifier(data, inputs, self._spec)
+        found = like.verifier.original.found if like is not None else None
+        verifier = Verifier(data, inputs, self._spec, found=found)
         return SignatureView(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
 
     def _forget_next(self) -> None:
@@ -168,7 +169,8 @@ class References:
         """
         kept = self._keep_accurate(model, renamed, accounts, intended, lossy)
         intended = intended or lossy
-        terms = self.fresh_terms(model, data) if intended else self.comparable(model, renamed, accounts)
+        like = self.terms if lossy else None
+        terms = self.fresh_terms(model, data, like=like) if intended else self.comparable(model, renamed, accounts)
         self.is_right = intended or (right and self.is_right)
         self.committed = data
         if terms is self.terms:

@@ -29,6 +29,7 @@ from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
+from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.running.pieces import too_much
 from surgery.verification.verdict.change_verifier import ChangeVerifier
@@ -40,7 +41,7 @@ class Verifier:
 
     The facts about the `original` (legal inputs, reference outputs, control runs) are determined once, by its `prepare`
     or the first `verify`; `changes` judges models. Models are skeletons as bytes. Random operators draw the same
-    numbers in both models where that is possible, unless not `seeded`.
+    numbers in both models where that is possible, unless not `seeded`. For `found`, see `ReferenceRun`.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Verifier:
         verify: VerifySpec | None = None,
         *,
         seeded: bool = True,
+        found: Found | None = None,
     ) -> None:
         self.spec = verify or VerifySpec()
         self._draws = EqualDraws.of(original) if seeded else None
@@ -57,7 +59,7 @@ class Verifier:
         self._apart: set[bytes] = set()
         self._unseeded = partial(Verifier, original, inputs, verify, seeded=False)
         original = self._seeded(original)
-        self.original = ReferenceRun(original, inputs or InputsSpec(), self.spec)
+        self.original = ReferenceRun(original, inputs or InputsSpec(), self.spec, found=found)
         self._judge = OutputJudge(self.original)
         accuracy = measured_on(self.spec.accuracy, inputs or InputsSpec())
         self.accuracy = Evaluation(self.original, accuracy, calibrated=accuracy is not self.spec.accuracy)
