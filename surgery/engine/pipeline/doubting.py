@@ -18,7 +18,7 @@ from surgery.base.operators import traits
 from surgery.model.shapes.facts import Dim, Doubt, dims
 from surgery.verification.comparing.observed_shapes import Seen
 from surgery.verification.comparing.probing import SearchEnded
-from surgery.verification.inputs.dims import evaluate
+from surgery.verification.inputs.dims import calculate
 from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
@@ -103,6 +103,6 @@ def _agrees(dim: Dim, extent: int, point: Mapping[str, int]) -> bool:
     if dim.isidentifier() or not extent:  # expressions hold for names that are at least 1
         return point.get(dim, extent) == extent
     try:
-        return evaluate(dim, point) == extent
+        return calculate(dim, point) == extent
     except (ValueError, SyntaxError, ZeroDivisionError):
         return True

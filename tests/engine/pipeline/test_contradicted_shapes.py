@@ -92,7 +92,10 @@ class Runs:
         ("c", ["n + 3"], {"c": None}),
         ("d", ["unknown"], {}),
         ("d", [None], {}),
-        ("d", ["max(n, 7)"], {}),  # not read
+        ("d", ["Max(n, 7)"], {"d": (0,)}),  # as in the first run
+        ("b", ["floor(n/2 + 3)"], {"b": (0,)}),
+        ("b", ["floor(4*n/2)"], {}),
+        ("d", ["sqrt(n)"], {}),  # not read
     ],
 )
 def test_a_shape_is_doubted_that_is_not_so_in_each_run(name: str, dims: list[Any], expected: dict[str, Any]) -> None:
