@@ -95,6 +95,8 @@ class Runs:
         ("d", ["Max(n, 7)"], {"d": (0,)}),  # as in the first run
         ("b", ["floor(n/2 + 3)"], {"b": (0,)}),
         ("b", ["floor(4*n/2)"], {}),
+        ("d", ["floor(n/2 - 3) + 1"], {}),  # a window is larger than its input
+        ("d", ["n - 7"], {"d": (0,)}),
         ("d", ["sqrt(n)"], {}),  # not read
     ],
 )
