@@ -220,7 +220,7 @@ class Values:
 
         Only the most expensive point is estimated; the nodes are taken to have the same share of the others.
         """
-        wanted = {name for name in names if self._is_to_be_recorded(name)} - before.inputs
+        wanted = {*self._wanted(names)} - before.inputs
         if not wanted:
             return 0.0
         costs = {id(point): self._original.inputs.cost(point.runs[0].binding) for point in self.points}
