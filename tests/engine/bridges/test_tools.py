@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support import TESTS
+from support.breadth import sampled
 
 from surgery.base.errors import PassError, RecipeError, UsageError
 from surgery.engine import recipe
@@ -36,7 +37,7 @@ TOOLS = (
     "ort-transformers",
 )
 CRASHING = TESTS / "wrong_tools/wrong/onnxoptimizer/crashes_on_a_branch_that_is_a_constant.onnxtxt"
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tools_at_hand")]
+pytestmark = pytest.mark.usefixtures("tools_at_hand")
 
 
 def run(model: onnx.ModelProto | Path, name: str, options: dict[str, Any] | None = None) -> runner.Result:
@@ -91,7 +92,7 @@ def test_metadata_dropped_by_a_tool_is_restored(name: str) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", sampled(TOOLS, 3))
 def test_a_model_with_nothing_to_do_keeps_its_bytes(name: str) -> None:
     model = decorated()
     model.graph.node[1].input[0] = "x"
@@ -160,7 +161,7 @@ def two_large_weights(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", sampled(TOOLS, 4))
 @pytest.mark.parametrize("budget", [0, None])
 def test_large_weights_stay_in_their_files(name: str, budget: int | None, tmp_path: Path) -> None:
     path = two_large_weights(tmp_path)
@@ -178,6 +179,7 @@ def test_a_tool_reports_weights_over_its_budget(name: str, tmp_path: Path) -> No
     assert all("exceed the budget" in refused.reason for refused in step.refusals)
 
 
+@pytest.mark.slow
 def test_a_large_weight_is_read_when_it_is_folded(tmp_path: Path) -> None:
     path = two_large_weights(tmp_path)
     model = onnx.load(path, load_external_data=False)
@@ -208,6 +210,7 @@ def test_a_weight_that_a_tool_gets_is_no_reference(tmp_path: Path, monkeypatch: 
     assert len(tensors["one"].raw_data) == 160 * 160 * 4 and not tensors["one"].external_data
 
 
+@pytest.mark.slow
 def test_a_default_of_an_input_is_not_a_constant() -> None:
     model = text.parse("""
         g (float[N,4] x, bool keep) => (float[N,4] y) <bool keep = {1}> {
@@ -260,6 +263,7 @@ def test_the_ir_version_rises_as_far_as_the_opset_requires() -> None:
     assert run(model, "onnx-version-converter", {"target": 17}).steps[0].status == "unchanged"
 
 
+@pytest.mark.slow
 def test_bisect_leaves_out_the_pass_that_is_wrong() -> None:
     source = """
         g (float[1,1,2,2] x) => (float[1,1,3,3] y)
@@ -357,6 +361,7 @@ def test_an_opset_too_new_for_a_tool_is_reported_as_its_failure() -> None:
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "says"), [(WorkerLimits(1e-4), "took more than"), (WorkerLimits(60, 1 << 20), "memory")]
 )

@@ -147,6 +147,21 @@ def test_steps_that_are_repeated_after_a_wrong_change_are_repeated_until_nothing
     assert "Expand" not in ops(result.proto)
 
 
+@graph_pass("relu-for-last-abs", parity=Parity.EXACT)
+def relu_for_last_abs(graph: Graph) -> None:
+    """Turn each Abs into a Relu, if there is no Relu."""
+    for node in [] if [*graph.nodes("Relu")] else graph.nodes("Abs"):
+        with graph.site(node) as new:
+            new.replace(node.outputs[0], new.node("Relu", node.required_input(0)))
+
+
+def test_a_round_that_only_changed_what_was_rolled_back_is_the_last() -> None:
+    # While the round runs, all sites of the first step are assumed to hold; one of them does.
+    result = run("[{pass: abs-for-relu, on_failure: bisect}, {repeat: until-stable, steps: [relu-for-last-abs]}]")
+    assert outcomes(result) == [("abs-for-relu", "committed"), ("relu-for-last-abs", "unchanged")]
+    assert ops(result.proto) == ["Identity", "Relu", "Abs", "Dropout", "Cast", "Neg"]
+
+
 def test_a_condition_waits_for_the_previous_verdict() -> None:
     steps = "[{pass: abs-for-relu, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
     assert outcomes(run(steps)) == [("abs-for-relu", "rolled_back"), ("drop-dropout", "skipped")]

@@ -21,8 +21,6 @@ from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import AccuracySpec, DataSpec, MetricSpec, Place, SampleSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
-pytestmark = pytest.mark.slow
-
 SETS, ROWS, CLASSES = 4, 25, 8
 HEAD = f'<ir_version: 10, opset_import: ["": 21]> g (float[N,{CLASSES}] x) => (float[N,{CLASSES}] y) '
 ACCURACY = """
@@ -167,6 +165,7 @@ def test_the_place_in_the_recipe_is_named(tmp_path: Path) -> None:
         _verdict(tmp_path, spec, _after(0.001))
 
 
+@pytest.mark.slow
 def test_a_metric_that_hangs_is_ended(tmp_path: Path) -> None:
     spec = _metric(tmp_path, "import time\ndef score(outputs, sets):\n    time.sleep(600)\n")
     with pytest.raises(UsageError, match=r"took more than 8"):
@@ -263,6 +262,7 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
     return code, out + err
 
 
+@pytest.mark.slow
 def test_a_recipe_keeps_the_sites_in_float_that_the_metric_needs(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,6 +281,7 @@ def test_a_recipe_keeps_the_sites_in_float_that_the_metric_needs(
     assert metric["original"] == 1.0 and 0.8 <= metric["value"] < 1.0
 
 
+@pytest.mark.slow
 def test_flags_give_a_metric_and_are_in_the_recipe(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--metric", "metric.py:score", "--evaluation", "eval", "--plugin", "plugin.py", "--trust")
     code, said = _run(capsys, "run", "coarse-weights", "m.onnx", *flags, "--drop", "60 %", "--save-recipe", "s.yaml")

@@ -9,8 +9,6 @@ import pytest
 from surgery.model.targets.kernels import registered
 from surgery.verification.verdict.verifier import Verifier
 
-pytestmark = pytest.mark.slow
-
 
 def _prepared(body: str) -> Verifier:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> {body}')
@@ -134,6 +132,7 @@ DECODER = """
 """
 
 
+@pytest.mark.slow
 def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
     """ONNX Runtime takes several new positions after a past for a batch of one only."""
     points = [entry["dims"] for entry in _prepared(DECODER).original.bindings if "refused" not in entry]
@@ -142,6 +141,7 @@ def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
         assert len({point[name] for point in points}) > 1, name
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_summed_to_lengths_pads_on_the_right():
     for run in _prepared(DECODER).original.runs:
         mask = run.feed["mask"]
@@ -159,6 +159,7 @@ HEADS = """
 """
 
 
+@pytest.mark.slow
 def test_biases_and_masks_of_attention_are_as_long_as_all_keys():
     points = [entry["dims"] for entry in _prepared(HEADS).original.bindings if "refused" not in entry]
     assert all(point["total"] == point["past"] + point["keys"] for point in points)
