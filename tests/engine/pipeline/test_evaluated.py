@@ -60,6 +60,7 @@ def test_a_search_there_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 runs" in step.message or "not bisected" in step.message, step.message
 
 
+@lacking.computes_types
 def test_a_changed_model_runs_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime, which would run this one, rounds otherwise."""
     wide = "w = Cast<to = 1>(x) e = Erf(w) y = Cast<to = 16>(e)"

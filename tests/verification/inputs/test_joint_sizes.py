@@ -203,7 +203,7 @@ def test_frames_without_a_square_are_not_the_only_ones_tried():
 
 def test_a_size_that_another_one_decides_moves_with_it():
     """The first sizes that are tried, 2 and 3, are legal, but neither moves by itself, nor do both by the same."""
-    body = """g (float[N] x, float[M] z) => (float y) <int64[1] one = {1}, int64[1] end = {99999}> {
+    body = """g (float[N] x, float[M,1] z) => (float[1] y) <int64[1] one = {1}, int64[1] end = {99999}> {
         c = Concat<axis = 0>(x, x)  s = Slice(c, one, end)  y = MatMul(s, z) }"""
     points = _points(_prepared(_model(body)))
     assert points[0] == {"N": 2, "M": 3} and {"N": 3, "M": 5} in points
