@@ -106,7 +106,7 @@ def _too_small(step: PassStep, option: str, count: int) -> str:
     bound = f"{least / 1024:g} KiB" if option == "min_size" and isinstance(least, int) else str(least)
     unit = " elements" if option == "min_elements" else ""
     what = f"{counted(count, 'weight')} below {bound}{unit}"
-    return f"nothing to quantize: {what} (--set {option}=0 of '{step.name}')"
+    return f"nothing to quantize: {what} (surgery run {step.name} MODEL --set {option}=0 quantizes all)"
 
 
 def _steps(steps: Sequence[Step]) -> Iterator[PassStep]:

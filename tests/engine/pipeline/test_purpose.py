@@ -42,8 +42,11 @@ def test_small_weights_are_nothing_to_quantize(tmp_path: Path, capsys: pytest.Ca
     out = tmp_path / "out.onnx"
     code, said = run(capsys, "apply", "int8-dynamic", str(model(tmp_path)), "-o", str(out))
     assert code == 0 and out.is_file()
-    assert "ok: nothing to quantize: 1 weight below 64 KiB (--set min_size=0 of 'quantize-dynamic')" in said
+    command = "surgery run quantize-dynamic MODEL --set min_size=0"
+    assert f"ok: nothing to quantize: 1 weight below 64 KiB ({command} quantizes all)" in said
     assert [node.op_type for node in onnx.load(out).graph.node] == ["MatMul"]
+    code, said = run(capsys, *command.split()[1:3], str(out), *command.split()[4:])
+    assert code == 0 and "MatMulInteger" in said
 
 
 def test_strict_writes_no_file_without_the_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
