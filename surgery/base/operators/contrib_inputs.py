@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from surgery.base.operators.domain import MASK, Domain
+from surgery.base.operators.domain import MASK, Domain, arranged
 from surgery.base.operators.dtypes import Array
 from surgery.base.operators.use import InputUse, Shape
 
@@ -48,7 +48,7 @@ def _padding(use: InputUse) -> Domain | None:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         return np.concatenate([counts, offsets, offsets])
 
-    return Domain(draw=lengths) if mine[0] in (batch, 2 * batch, 3 * batch + 2) else None
+    return Domain(draw=arranged(mine, use.flat, lengths)) if mine[0] in (batch, 2 * batch, 3 * batch + 2) else None
 
 
 _PAST = {
@@ -196,13 +196,13 @@ def _prefix_sums(use: InputUse) -> Domain | None:
         cuts = np.sort(rng.integers(0, data[0], max(0, shape[0] - 2), endpoint=True))
         return np.asarray([0, *cuts, data[0]][: shape[0]])
 
-    return Domain(draw=sums)
+    return Domain(draw=arranged(use.shape(), use.flat, sums))
 
 
 def _solved(solver: Callable[[InputUse], list[int] | None]) -> Rule:
     def rule(use: InputUse) -> Domain | None:
         values = solver(use)
-        return None if values is None else Domain(draw=lambda _, shape: np.asarray(values).reshape(shape))
+        return None if values is None else Domain(draw=lambda _, shape: np.resize(values, shape))
 
     return rule
 

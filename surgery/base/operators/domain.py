@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -61,6 +62,26 @@ class Domain:
         if isinstance(item, str):
             return True
         return not ((self.low is not None and item < self.low) or (self.high is not None and item > self.high))
+
+
+def arranged(wanted: tuple[int, ...] | None, in_order: bool, drawer: Drawer, otherwise: Drawer | None = None) -> Drawer:
+    """Return a drawer for an input from one for the shape `wanted` at its use, which may be another one.
+
+    Elements that arrive there `in_order` are the same. Others, of which a part may arrive, or each several times, are
+    drawn by `otherwise`, by default from those drawn for the use.
+    """
+
+    def draw_input(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        if wanted is None or (shape == wanted and otherwise is None):
+            return drawer(rng, shape)
+        if in_order and math.prod(shape) == math.prod(wanted):
+            return drawer(rng, wanted).reshape(shape)
+        if otherwise is not None:
+            return otherwise(rng, shape)
+        drawn = drawer(rng, wanted).reshape(-1)
+        return rng.choice(drawn, shape) if drawn.size else np.zeros(shape, drawn.dtype)
+
+    return draw_input
 
 
 ANY = Domain()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from surgery.base.operators import contrib_inputs
-from surgery.base.operators.domain import MASK, POSITIVE, UNIT, Domain, Drawer
+from surgery.base.operators.domain import MASK, POSITIVE, UNIT, Domain, Drawer, arranged
 from surgery.base.operators.dtypes import Array
 from surgery.base.operators.forms import Schema, key_of
 from surgery.base.operators.shape_inputs import SOLVERS
@@ -98,11 +98,17 @@ def _distinct_along_axis(use: InputUse) -> Domain | None:
     if wanted[axis] > data[axis]:
         return _below(data[axis])
 
-    def permutations(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        order = np.argsort(rng.random((*(n for i, n in enumerate(shape) if i != axis), data[axis])), axis=-1)
-        return np.moveaxis(order[..., : shape[axis]], -1, axis)
+    def permutations(rng: np.random.Generator, shape: tuple[int, ...], along: int = axis) -> Array:
+        order = np.argsort(rng.random((*(n for i, n in enumerate(shape) if i != along), data[axis])), axis=-1)
+        return np.moveaxis(order[..., : shape[along]], -1, along)
 
-    return Domain(draw=permutations)
+    def elsewhere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        alike = [place for place, extent in enumerate(shape) if extent == wanted[axis]]
+        if not alike:
+            return rng.integers(0, data[axis], shape)
+        return permutations(rng, shape, axis if len(shape) == len(wanted) and axis in alike else alike[-1])
+
+    return Domain(draw=arranged(wanted, use.flat, permutations, elsewhere))
 
 
 def _coordinates(use: InputUse) -> Domain | None:
@@ -119,7 +125,10 @@ def _coordinates(use: InputUse) -> Domain | None:
         flat = rng.permutation(places)[:count] if count <= places <= 1 << 20 else rng.integers(0, places, count)
         return np.stack(np.unravel_index(flat, extents), axis=-1).reshape(shape)
 
-    return Domain(draw=tuples) if extents and min(extents) > 0 else None
+    def components(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return rng.integers(0, min(extents), shape)
+
+    return Domain(draw=arranged(indices, use.flat, tuples, components)) if extents and min(extents) > 0 else None
 
 
 def _one_hot(use: InputUse) -> Domain | None:
@@ -147,7 +156,7 @@ def _unpool(use: InputUse) -> Domain | None:
     def positions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.sort(rng.permutation(size)[: int(np.prod(shape))]).reshape(shape)
 
-    return Domain(draw=positions)
+    return Domain(draw=arranged(use.shape(), use.flat, positions))
 
 
 def _up_to_dim(input_index: int, axis: int) -> Rule:
