@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.engine.recipe.schema import PassStep, Recipe, Step
     from surgery.model.graph.graph import Graph
     from surgery.model.storage import StoredModel
+    from surgery.verification.comparing.deployment import Deployed
 
 _CPU = "ort-cpu"
 """The target to which the others of ONNX Runtime leave the nodes that they lack."""
@@ -61,14 +62,18 @@ def shortfall(recipe: Recipe, records: Sequence[StepRecord], original: onnx.Mode
     return Shortfall(f"the precision was not changed: '{step.name}' found that {reason}{more}", 1)
 
 
-def off_target(graph: Graph, original: StoredModel) -> Shortfall | None:
+def off_target(graph: Graph, original: StoredModel, deployed: Deployed | None) -> Shortfall | None:
     """Return why the target of a graph does not run it; None if it does.
 
     ONNX Runtime leaves the nodes that an execution provider lacks to the CPU. Where the original has as many of these,
-    that is held against nobody.
+    that is held against nobody, nor is what the runtime of the target ran nevertheless.
     """
     try:
         reasons = unfit(graph)
+        if reasons and deployed is not None and deployed.is_elsewhere and deployed.executed and deployed.verdict.passed:
+            return Shortfall(
+                f"{deployed.runtime} ran the result, but {graph.target.name} does not promise it: {reasons}", 0
+            )
         return _off_target(graph, original, reasons) if reasons else None
     except SurgeryError as error:  # the kernels of the installed runtime cannot be read
         require_machine(error)

@@ -231,7 +231,7 @@ class Result(
     shortfall: Shortfall | None = None
     """Why a recipe that is to change the precision did not, if so."""
     misfits: Shortfall | None = None
-    """Why the target does not run the result, if it does not, and no expectation says so."""
+    """Why the profile of the target does not cover the result, if it does not, and no expectation says so."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
     figures: Figures = Figures()

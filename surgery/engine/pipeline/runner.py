@@ -168,7 +168,7 @@ def _misfits(steps: Pipeline) -> Shortfall | None:
 
     if steps.model.target == STANDARD or any(one.target for one in steps.journal.expectations):
         return None
-    return off_target(steps.model.editable(), steps.model.stored)
+    return off_target(steps.model.editable(), steps.model.stored, steps.deployed)
 
 
 def _end(whole: Verdict | None, records: Sequence[StepRecord]) -> Verdict | None:

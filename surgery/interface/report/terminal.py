@@ -133,7 +133,7 @@ def _expected(account: Result) -> Iterator[Text]:
 def _unfit(account: Result) -> Iterator[Text]:
     if account.misfits is not None:
         reason = f"{account.misfits.words}; " if account.misfits.is_met else ""
-        advice = f"'surgery inspect --target {account.target}' names the steps that help"
+        advice = f"'surgery inspect --target {account.target}' lists the nodes, and the steps that help"
         yield Text(f"{reason}{advice}", style="yellow")
 
 

@@ -19,7 +19,11 @@ from surgery.engine.pipeline import purpose, runner
 from surgery.engine.pipeline.records import StepRecord
 from surgery.interface import commands as cli
 from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.runtime.executed import Executed
 from surgery.model.targets import shipped
+from surgery.verification.comparing.deployment import Deployed
+from surgery.verification.comparing.details import Status, Verdict
 
 
 def model(folder: Path, width: int = 8, opset: int = 17, ops: str = "MatMul") -> Path:
@@ -174,7 +178,7 @@ def test_a_target_that_does_not_run_the_result_is_a_purpose_not_met(
     code, said = run(capsys, *command, "--report", str(page))
     assert code == 1 and out.is_file()
     assert f"rknn-like {UNFIT}" in said and "; 2 -> 1 nodes" in said and "ok for" not in said
-    assert "'surgery inspect --target rknn-like' names the steps that help" in said
+    assert "'surgery inspect --target rknn-like' lists the nodes, and the steps that help" in said
     assert '<div class="verdict warn">' in page.read_text() and f"rknn-like {UNFIT}" in page.read_text()
     code, said = run(capsys, *command, "-q")
     assert code == 1 and said.startswith(f"rknn-like {UNFIT}")
@@ -199,8 +203,23 @@ def test_nodes_that_a_provider_leaves_to_the_cpu_as_before_are_no_shortfall(
     assert "ok for ort-cuda: 3 -> 2 nodes" in said
     original = storage.opened(model(tmp_path))
     graph = Graph(storage.ir_from_proto(proto, original.weights), target=shipped.find("ort-cuda"))
-    found = purpose.off_target(graph, original)
+    found = purpose.off_target(graph, original, None)
     assert found is not None and (found.exit_code, "to the CPU: Acosh" in found.words) == (1, True)
+
+
+def test_what_the_runtime_of_a_target_ran_is_no_shortfall(tmp_path: Path) -> None:
+    """OpenVINO computes double as float32, so its profile has no operators in double."""
+    body = "g (double[n] x) => (double[n] y) { y = Exp(x) }"
+    original = storage.opened(model(tmp_path))
+    graph = Graph(storage.ir_from_proto(text.parse(body), original.weights), target=shipped.find("openvino"))
+    ran = Deployed(Verdict(Status.CLOSE), Executed({("Eltwise", "CPU"): 1}), runtime="OpenVINO 2026.4.1")
+    found = purpose.off_target(graph, original, ran)
+    assert found is not None and found.exit_code == 0
+    assert found.words.startswith("OpenVINO 2026.4.1 ran the result, but openvino does not promise it: ")
+    wrong, elsewhere = replace(ran, verdict=Verdict(Status.DIFFERENT)), replace(ran, runtime="ONNX Runtime")
+    for other in (wrong, elsewhere, replace(ran, executed=None), None):
+        found = purpose.off_target(graph, original, other)
+        assert found is not None and found.exit_code == 1 and "openvino does not run the result" in found.words
 
 
 def test_a_batch_counts_models_without_their_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
