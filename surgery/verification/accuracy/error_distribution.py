@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surgery.base.operators.dtypes import Array, is_float
-from surgery.verification.comparing.compare import placed_tensors
+from surgery.verification.comparing.compare import placed_tensors, plain
 from surgery.verification.comparing.details import Element
 from surgery.verification.comparing.spread import Spread
 
@@ -28,7 +28,7 @@ def add_errors(
             spread.add(shares)
             at = int(np.argmax(shares))
             place = tuple(int(i) for i in np.unravel_index(at, before.shape))
-            values = before[place].item(), after[place].item()
+            values = plain(before[place]), plain(after[place])
             spread.record(float(shares[at]), Element(name, item, place, *values, binding=binding))
 
 

@@ -348,7 +348,7 @@ class TensorPair:
         ulp = None
         if is_float(self.expected.dtype) and np.isfinite(x) and np.isfinite(y):
             ulp = float(ulps(np.asarray(x, np.float64), np.asarray(y, np.float64), self.expected.dtype))
-        return Element(self.name, self.item, index, _plain(x), _plain(y), ulp, self.binding)
+        return Element(self.name, self.item, index, plain(x), plain(y), ulp, self.binding)
 
 
 def _compare_tensors(pair: TensorPair, rules: ComparisonRules, into: OutputDistances) -> None:
@@ -476,7 +476,7 @@ def _parts(array: Array, real: np.dtype[Any]) -> Array:
     return np.ascontiguousarray(array).view(real).reshape(*array.shape, 2)
 
 
-def _plain(value: Any) -> Plain:
+def plain(value: Any) -> Plain:
     """Return an element as a Python number, bool or string."""
     if is_float(np.asarray(value).dtype):
         return float(value)

@@ -51,6 +51,12 @@ def test_elements_that_are_not_numbers(before: list[float], after: list[float], 
     assert (found.equal, found.endless, sum(found.counts)) == (equal, endless, 0)
 
 
+def test_texts_are_right_or_wrong() -> None:
+    found = errors(np.array(["a", "é"], object), np.array(["a", "b"], object))
+    assert (found.equal, found.endless) == (1, 1)
+    assert found.worst is not None and (found.worst.original, found.worst.changed) == ("é", "b")
+
+
 def test_integers_are_right_or_wrong() -> None:
     found = errors(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 5]]))
     assert (found.equal, found.endless) == (3, 1)
