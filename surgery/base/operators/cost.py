@@ -103,16 +103,18 @@ class _Estimate:
     def seconds(self) -> float:
         total = 0.0
         index = self.view.index
+        is_flat = all(not depth for _, depth in index.nodes)
         for (node, depth), op, names in zip(index.nodes, index.operators, index.outputs):
-            known = [self.known.get(name) for name in names]
-            length, result = 0, 0
-            if op in _PRODUCTS or None in known:
+            sizes = [self.known.get(name, -1) for name in names]
+            products = 0
+            if op in _PRODUCTS or -1 in sizes:
                 length, result = self.guess(op, InputUse(self.view, node, 0))
-            sizes = [min(result, self.most) if size is None else size for size in known]
-            self.guessed.update(zip(names, sizes))
-            products = length * sizes[0] if sizes else 0
+                guess = min(result, self.most)
+                sizes = [guess if size < 0 else size for size in sizes]
+                self.guessed.update(zip(names, sizes))
+                products = length * sizes[0] if sizes else 0
             seconds = _PER_NODE + _PER_ELEMENT * sum(sizes) + _PER_PRODUCT * products
-            total += self.repeated(node, depth) * seconds
+            total += seconds if is_flat else self.repeated(node, depth) * seconds
         return total
 
     def repeated(self, node: onnx.NodeProto, depth: int) -> int:

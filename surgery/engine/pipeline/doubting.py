@@ -65,24 +65,50 @@ class Doubting:
     def _compare(self, runs: Sequence[Seen], shapes: Shapes, new: Shapes) -> None:
         """Compare some inferred shapes with those that were seen in runs."""
         for seen in runs:
-            point: dict[str, int] = {}
+            at = _Point()
             for name in seen.inputs:
                 for dim, extent in zip(dims(shapes.get(name)) or (), seen.shapes[name]):
                     if isinstance(dim, str):
-                        point.setdefault(dim, extent)
+                        at.bound.setdefault(dim, extent)
             for name, shape in new.items():
                 if name in seen.shapes:
-                    self._note(name, dims(shape) or (), seen.shapes[name], point)
+                    self._note(name, dims(shape) or (), seen.shapes[name], at)
 
-    def _note(self, name: str, inferred: Sequence[Dim], extents: Sequence[int], point: Mapping[str, int]) -> None:
+    def _note(self, name: str, inferred: Sequence[Dim], extents: Sequence[int], at: _Point) -> None:
         if len(inferred) != len(extents):
             self.found[name] = None
             return
         pairs = zip(inferred, extents)
-        axes = {axis for axis, (dim, extent) in enumerate(pairs) if not _agrees(dim, extent, point)}
+        axes = {axis for axis, (dim, extent) in enumerate(pairs) if not at.agrees(dim, extent)}
         known = self.found.get(name, ())
         if axes and known is not None:
             self.found[name] = tuple(sorted(axes.union(known)))
+
+
+class _Point:
+    """The extents of the dims of inputs in one run, `bound` by name."""
+
+    def __init__(self) -> None:
+        self.bound: dict[str, int] = {}
+        self._values: dict[str, int | None] = {}
+
+    def agrees(self, dim: Dim, extent: int) -> bool:
+        """Return whether a dim may have an extent, which is unknown of names that inference generated."""
+        if dim is None or isinstance(dim, int):
+            return dim in (None, extent)
+        if dim.isidentifier() or not extent:  # expressions hold for names that are at least 1
+            return self.bound.get(dim, extent) == extent
+        if dim not in self._values:
+            self._values[dim] = self._value(dim)
+        found = self._values[dim]
+        # Where a window is larger than its input, ONNX Runtime rounds towards 0, and a pooling has one result.
+        return found in (None, extent) or (found < 1 and "floor" in dim)
+
+    def _value(self, dim: str) -> int | None:
+        try:
+            return calculate(dim, self.bound)
+        except (ValueError, SyntaxError, ZeroDivisionError):
+            return None
 
 
 def _kinds(model: onnx.ModelProto) -> dict[str, Hashable]:
@@ -94,17 +120,3 @@ def _kinds(model: onnx.ModelProto) -> dict[str, Hashable]:
         kind = "elementwise" if is_shared else (node.domain, node.op_type, given)
         found.update((name, (kind, place)) for place, name in enumerate(node.output))
     return found
-
-
-def _agrees(dim: Dim, extent: int, point: Mapping[str, int]) -> bool:
-    """Return whether a dim may have an extent, which is unknown of names that inference generated."""
-    if dim is None or isinstance(dim, int):
-        return dim in (None, extent)
-    if dim.isidentifier() or not extent:  # expressions hold for names that are at least 1
-        return point.get(dim, extent) == extent
-    try:
-        found = calculate(dim, point)
-    except (ValueError, SyntaxError, ZeroDivisionError):
-        return True
-    # Where a window is larger than its input, ONNX Runtime rounds towards 0, and a pooling has one result.
-    return found == extent or (found < 1 and "floor" in dim)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, cast
 
 from surgery.base.operators.subgraphs import graphs
 from surgery.base.workers import stage
@@ -48,8 +49,7 @@ def declare(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
 
     The element type of values that are not tensors is 0.
     """
-    found = declare_by_names(skeleton, dims)
-    return {name: (element, [int(extent) for extent in shape]) for name, (element, shape) in found.items()}
+    return cast("Declared", declare_by_names(skeleton, dims))  # without names, there are only numbers
 
 
 def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
@@ -66,11 +66,24 @@ def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> G
     names = {extent for shape in dims.values() for extent in shape if isinstance(extent, str)}
     found: dict[str, tuple[int, list[Extent]]] = {}
     for graph in graphs(inferred.graph):
-        for value in (*graph.value_info, *graph.input, *graph.output):
-            shape = _tensor_type(value.type).shape
-            if _has_shape(value.type) and all(dim.HasField("dim_value") or dim.dim_param in names for dim in shape.dim):
-                extents = [dim.dim_param or dim.dim_value for dim in shape.dim]
-                found[value.name] = value.type.tensor_type.elem_type, extents
+        for value in chain(graph.value_info, graph.input, graph.output):
+            if _has_shape(value.type):
+                extents = _extents(value.type.tensor_type.shape, names)
+                if extents is not None:
+                    found[value.name] = value.type.tensor_type.elem_type, extents
+    return found
+
+
+def _extents(shape: onnx.TensorShapeProto, names: Container[str]) -> list[Extent] | None:
+    """Return dims that are numbers or one of the names; None if there are others."""
+    found: list[Extent] = []
+    for dim in shape.dim:
+        extent: Extent = dim.dim_value
+        if not extent and not dim.HasField("dim_value"):
+            extent = dim.dim_param
+            if extent not in names:
+                return None
+        found.append(extent)
     return found
 
 

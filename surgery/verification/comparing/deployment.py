@@ -123,8 +123,10 @@ class DeploymentCheck:
         return self._note
 
     def with_original(self, found: Deployed) -> Deployed:
-        """Add the nodes of the original that the runtime executes."""
-        return replace(found, original=self._as_deployed.executed)
+        """Add the nodes of the original that the runtime executes, which one run shows."""
+        has_run = "_as_deployed" in vars(self)
+        own = self._as_deployed if has_run else self._run_of(self._original.skeleton, self._runs[:1])
+        return replace(found, original=own.executed)
 
     def _deployed(self, verdict: Verdict, executed: Executed | None = None) -> Deployed:
         if self._left_out:

@@ -111,7 +111,9 @@ class OriginalInputs:
         dims = {port.name: list(port.dims) for port in self.plan.ports}
         names = list(self.plan.dims.names)
         with closing(self.worker):  # it has modules of up to 60 MiB that no run needs
-            return self.worker.analyse(dim_constraints, skeleton=self.inlined, dims=dims, names=names) or UNKNOWN
+            found = self.worker.analyse(dim_constraints, skeleton=self.inlined, dims=dims, names=names) or UNKNOWN
+        self._declaring.learn(found["shapes"])
+        return found
 
     def shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; empty if that fails."""

@@ -22,7 +22,7 @@ from surgery.verification.inputs.broadcasts import ELEMENTWISE, PRODUCTS, broadc
 from surgery.verification.inputs.comparisons import compared
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.demands import demands, every_node
-from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved
+from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved, symbols_of
 from surgery.verification.inputs.factors import stored
 from surgery.verification.inputs.joint import joint, renamed
 
@@ -47,7 +47,7 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
 
     stage("shape inference")
     model = onnx.load_model_from_string(skeleton)
-    symbols = {name: f"_d{index}" for index, name in enumerate(names)}
+    symbols = symbols_of(names)
     _rename(model, dims, symbols)
     parsed = ir_from_proto(model)
     facts = Inference(parsed, arithmetic=True).everything()
@@ -64,6 +64,7 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
         "ties": ties,
         "sizes": {back[symbol]: found for symbol, found in extents(pairs, list(back)).items()},
         "broadcast": sorted(back[symbol] for symbol in loose - strict),
+        "shapes": {value.name: shape for value in facts if value.name and (shape := _shape(value, facts)) is not None},
         **_solved(parsed.graph, facts, back, solution),
     }
 

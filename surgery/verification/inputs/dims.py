@@ -37,14 +37,16 @@ class Solved(TypedDict):
 
 class Implied(Solved):
     """What a graph implies for its dims: the dims that follow from others, the extents of constants that dims meet, and
-    the dims that may be 1 nevertheless because they meet others only in a broadcast."""
+    the dims that may be 1 nevertheless because they meet others only in a broadcast. `shapes` are those of values, with
+    the symbols of the dims."""
 
     ties: dict[str, Linear]
     sizes: dict[str, list[int]]
     broadcast: list[str]
+    shapes: dict[str, list[Extent]]
 
 
-UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], meets=[], compared=[], admits={}, joint=[])
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], meets=[], compared=[], admits={}, joint=[], shapes={})
 """Nothing is implied."""
 
 
@@ -264,6 +266,11 @@ class Dims:
     def _wish(self, name: str, which: int, extent: int) -> int:
         wishes = self.wishes.get(name)
         return wishes[min(which, len(wishes) - 1)] if wishes else extent
+
+
+def symbols_of(names: Sequence[str]) -> dict[str, str]:
+    """Return a symbol for each dim, whose own name may be no name in an expression."""
+    return {name: f"_d{index}" for index, name in enumerate(names)}
 
 
 def first_extents(names: Iterable[str], which: int = 0) -> dict[str, int]:
