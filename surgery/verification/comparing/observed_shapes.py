@@ -6,7 +6,7 @@ The values that a pass creates are not in the original: they are looked at in th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from surgery.model.proto.extract import cut
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.model.runtime.engine import Engine
     from surgery.verification.comparing.reference_run import ReferenceRun
     from surgery.verification.comparing.vacuity import Run
 
@@ -47,11 +48,14 @@ _PLAIN = frozenset({*range(1, 14), 16})
 """The element types that Shape takes in every release of ONNX Runtime, as numbers of `TensorProto.DataType`."""
 
 
-def seen(original: ReferenceRun, changed: bytes = b"", names: Sequence[str] = ()) -> list[Seen]:
+def seen(
+    original: ReferenceRun, engine: Callable[[], Engine], changed: bytes = b"", names: Sequence[str] = ()
+) -> list[Seen]:
     """Run a copy of the original that outputs the shapes of its values, on inputs of different sizes, none of them 0.
 
     Return the shapes of inputs and of values of the main graph in each run; nothing if runs are expensive. With
-    `changed`, run that model on the same inputs, and return the shapes of inputs and of `names`.
+    `changed`, run that model on the same inputs, and return the shapes of inputs and of `names`. `engine` is like that
+    of the original.
     """
     original.prepare()
     runs = list(_unlike(original.runs))[: _MOST_CHANGED if changed else None]
@@ -65,12 +69,8 @@ def seen(original: ReferenceRun, changed: bytes = b"", names: Sequence[str] = ()
         types = {name: dtype for name, (dtype, _) in original.inputs.inferred(runs[0].binding).items()}
         watching, watched = _watching(original.skeleton, types)
     given = {value.name for value in watching.graph.input}
-    engine = original.engine_for(original.engine)
-    try:
-        feeds = [{name: value for name, value in run.feed.items() if name in given} for run in runs]
-        outcome = engine.run(watching.SerializeToString(), feeds)
-    finally:
-        engine.close()
+    feeds = [{name: value for name, value in run.feed.items() if name in given} for run in runs]
+    outcome = engine().run(watching.SerializeToString(), feeds)
     found: list[Seen] = []
     for run, result in zip(runs, outcome.runs if outcome.failure is None else ()):
         if not isinstance(result, str):

@@ -102,7 +102,18 @@ class Verifier:
 
     def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> Sequence[Seen]:
         """Return the shapes of values in runs of the original, or of some values of a changed model in such runs."""
-        return seen(self.original, self._seeded(changed) if changed else changed, names)
+        return seen(self.original, lambda: self._seeing, self._seeded(changed) if changed else changed, names)
+
+    @cached_property
+    def _seeing(self) -> Engine:
+        """The worker in which shapes are looked at, often and briefly: it would start anew each time."""
+        return self.original.engine_for(self.original.engine)
+
+    def _rest(self) -> None:
+        """End the processes that parts of models run in: a whole model takes more memory."""
+        self.changes.rest()
+        if "_seeing" in vars(self):
+            self._seeing.close()
 
     def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a changed model, see `Evaluation.measure`."""
@@ -163,7 +174,7 @@ class Verifier:
         weights = self.original.weights
         if not self.original.holds(weights):
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self.spec.memory)))
-        self.changes.rest()
+        self._rest()
         deployment = self.deployment(target)
         found = deployment.check(candidate)
         is_light = weights + self.original.inputs.plan.listed <= FEW_WEIGHTS
@@ -224,6 +235,7 @@ class Verifier:
     def close(self) -> None:
         """Forget the reference outputs, and stop the processes that prepare them in parallel."""
         self.original.abandon()
+        self._rest()
         self.accuracy.close()
         self.original.runs = []
         self.changes.close()

@@ -88,7 +88,7 @@ def _at(shapes: Mapping[str, Sequence[int | str]], *points: tuple[int, Declared]
 
 
 def test_two_points_confirm() -> None:
-    shapes = {"x": ["_d0"], "y": ["floor(_d0/2)", 3]}
+    shapes: dict[str, list[int | str]] = {"x": ["_d0"], "y": ["floor(_d0/2)", 3]}
     assert _at(shapes, (4, _inferred(x=[4], y=[2, 3])), (5, _inferred(x=[5], y=[2, 3]))) == _inferred(x=[8], y=[4, 3])
 
 
