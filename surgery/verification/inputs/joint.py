@@ -195,10 +195,13 @@ def _first(extents: Integers) -> int:
     """Return an extent of the first run of them: from `_LEAST` on, else of the last one.
 
     Windows leave the same number of positions for each extent of a run. Either end may be the exact multiple, without
-    padding and with it: the rounder one.
+    padding and with it: the rounder one. A run without an end, as of a least number of positions, is tried where it
+    begins.
     """
     runs = np.split(extents, np.flatnonzero(np.diff(extents) != 1) + 1)
     run = next((run for run in runs if run[-1] >= _LEAST), runs[-1])
+    if run[-1] == MOST:
+        return max(int(run[0]), _LEAST)
     return max((int(run[0]), int(run[-1])), key=lambda extent: extent & -extent)
 
 

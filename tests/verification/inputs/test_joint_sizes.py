@@ -194,6 +194,17 @@ def test_two_sides_together_have_the_extents_that_each_admits():
     assert found["points"][0] == {"H": 6, "W": 6}
 
 
+def test_a_least_number_of_positions_is_met_by_small_extents():
+    """All positions of an image become one signal: a position is enough, and no window ends with the largest extent."""
+    body = """g (float[H,W] x) => (float[1,4,A,1] y)
+        <int64[2] add = {0, 1}, int64[1] front = {0}, int64[3] to = {-1, 1, 4}> {
+        u = Unsqueeze(x, add)  c = Conv(u, w)  p = MaxPool<kernel_shape = [1, 3], strides = [1, 3]>(c)
+        t = Transpose<perm = [0, 2, 3, 1]>(p)  s = Squeeze(t, front)  r = Reshape(s, to)  a = Unsqueeze(r, front)
+        q = Transpose<perm = [0, 3, 1, 2]>(a)  y = Conv<pads = [2, 0, 2, 0]>(q, v) }"""
+    points = _points(_prepared(_model(body, w=(4, 1, 3, 50), v=(4, 4, 5, 1))))
+    assert points[0] == {"H": 52, "W": 52} and all(extent < 60 for point in points for extent in point.values())
+
+
 def test_frames_without_a_square_are_not_the_only_ones_tried():
     """Neither 2 frames nor 1 leave 75 positions to a square; 3 leave 25."""
     body = "g (float[T,H,W] x) => (float[A] y) <int64[1] to = {75}> { y = Reshape(x, to) }"
