@@ -247,6 +247,14 @@ class Result(
         return self.target != STANDARD.name
 
     @property
+    def fails_on_target(self) -> bool:
+        """Whether the runtime of the target did not run the result, as it did not run the original."""
+        from surgery.verification.comparing.output_judge import NOT_RUN
+
+        found = self.deployed
+        return found is not None and found.is_elsewhere and found.verdict.reason == NOT_RUN
+
+    @property
     def has_frozen_weights(self) -> bool:
         """Whether a step made constants of weights that were also inputs."""
         from surgery.verification.verdict.validity import FREEZING

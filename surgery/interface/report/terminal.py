@@ -236,7 +236,7 @@ def _conclusion(account: Result) -> Text:
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
         return _with_purpose(*_unchanged(account, refused, style), account)
-    made = f" for {account.target}" if account.is_targeted else ""
+    made = f" for {account.target}" if account.is_targeted and not account.fails_on_target else ""
     compared = proof.sentence(committed, account)
     words = f"{f'{lossy}; ' if lossy else ''}{shrinkage}{refused}.{f' {compared}.' if compared else ''}"
     return _with_purpose(f"ok{made}", words, style, account)

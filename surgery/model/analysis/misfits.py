@@ -74,7 +74,7 @@ def misfits(graph: Graph, target: Target | None = None) -> list[Misfit]:
 
 def _of_model(graph: Graph, target: Target) -> Iterator[tuple[Reason, list[str]]]:
     first, last = target.opset
-    if not first <= graph.opset <= last:
+    if graph.opset and not first <= graph.opset <= last:  # models of ai.onnx.ml alone import no other
         yield Reason("opset", "", f"opset {graph.opset}: the target takes {_range(target.opset)}", str(last)), []
     version = graph.ir.ir_version
     if not target.ir_version[0] <= version <= target.ir_version[1]:

@@ -18,12 +18,14 @@ from surgery.engine.bridges import run_pass
 from surgery.engine.pipeline import purpose, runner
 from surgery.engine.pipeline.records import StepRecord
 from surgery.interface import commands as cli
+from surgery.interface.report import terminal
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.runtime.executed import Executed
 from surgery.model.targets import shipped
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 
 
 def model(folder: Path, width: int = 8, opset: int = 17, ops: str = "MatMul") -> Path:
@@ -220,6 +222,25 @@ def test_what_the_runtime_of_a_target_ran_is_no_shortfall(tmp_path: Path) -> Non
     for other in (wrong, elsewhere, replace(ran, executed=None), None):
         found = purpose.off_target(graph, original, other)
         assert found is not None and found.exit_code == 1 and "openvino does not run the result" in found.words
+
+
+def test_a_result_that_fails_on_the_target_is_not_ok_for_it(tmp_path: Path) -> None:
+    recipe = recipes.parse("target: openvino\nsteps: [drop-identity]")
+    result = runner.run(storage.opened(model(tmp_path)), recipe)
+    failed = Deployed(Verdict(Status.UNVERIFIED, NOT_RUN), runtime="OpenVINO 2026.4.1")
+    assert terminal.conclusion(replace(result, deployed=failed)).plain.startswith("ok: 2 -> 1 nodes")
+    unproven = replace(failed, verdict=Verdict(Status.UNVERIFIED, VACUOUS))
+    for found in (None, unproven, replace(failed, runtime="ONNX Runtime")):
+        assert terminal.conclusion(replace(result, deployed=found)).plain.startswith("ok for openvino: 2 -> 1 nodes")
+
+
+def test_models_without_operators_of_onnx_need_no_opset(tmp_path: Path) -> None:
+    scaler = helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.5], scale=[2.0])
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 1]) for name in "xy"]
+    made = helper.make_model(
+        helper.make_graph([scaler], "g", ports[:1], ports[1:]), opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)]
+    )
+    assert runner.apply(made, "tidy", target="ort-cpu").misfits is None
 
 
 def test_a_batch_counts_models_without_their_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
