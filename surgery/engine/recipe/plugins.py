@@ -108,8 +108,6 @@ def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
             catalog.load_plugin(use.target)
         except SurgeryError as error:
             problems.append(problem(use, str(error)))
-        except (Exception, SystemExit) as error:
-            problems.append(problem(use, f"plugin '{use.text}' cannot be imported: {type(error).__name__}: {error}"))
     return problems
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from surgery.engine.bridges import tool_restore
@@ -44,3 +45,54 @@ def test_copies_of_a_large_weight_become_one_and_new_tensors_stay(tmp_path: Path
     after = tool_restore.restore(before, made).graph
     assert [tensor.name for tensor in after.initializer] == ["w", "bias"]
     assert [node.input[1] for node in after.node] == ["w", "bias", "w"]
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("Softmax<axis = -1>(x)", True),
+        ("Softmax<axis = 0>(x)", False),
+        ("Softmax(x, )", True),
+        ("LogSoftmax(x)", False),
+        ("Softmax(z)", False),
+    ],
+)
+def test_a_node_that_differs_in_explicit_defaults_is_the_original(written: str, same: bool) -> None:
+    before = text.parse("g (float[2,2] x, float[2,2] z) => (float[2,2] y) { y = Softmax(x) }")
+    node = before.graph.node[0]
+    node.name, node.doc_string = "probabilities", "of the classes"
+    made = text.parse(f"g (float[2,2] x, float[2,2] z) => (float[2,2] y) {{ y = {written.replace(', )', ')')} }}")
+    if written.endswith(", )"):
+        made.graph.node[0].input.append("")
+    after = tool_restore.restore(before, made).graph.node[0]
+    assert (after == node) is same
+    assert (after.name == "probabilities") is (written != "LogSoftmax(x)")
+
+
+FLOATS = onnx.helper.make_tensor_type_proto(1, ["N", 4])
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (onnx.TypeProto(), True),
+        (onnx.helper.make_tensor_type_proto(1, [2, 4]), True),
+        (onnx.helper.make_tensor_type_proto(1, None), True),
+        (onnx.helper.make_tensor_type_proto(1, [2, 5]), False),
+        (onnx.helper.make_tensor_type_proto(1, [4]), False),
+        (onnx.helper.make_tensor_type_proto(10, ["N", 4]), False),
+        (onnx.helper.make_sequence_type_proto(FLOATS), False),
+    ],
+)
+def test_an_output_keeps_its_type_unless_the_tool_contradicts_it(made: onnx.TypeProto, kept: bool) -> None:
+    before = text.parse("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    changed = copy.deepcopy(before)
+    changed.graph.output[0].type.CopyFrom(made)
+    after = tool_restore.restore(before, changed)
+    assert after.graph.output[0].type == (FLOATS if kept else made)
+    # Where the original has no type, or a sequence, only the same may describe it.
+    before.graph.output[0].type.Clear()
+    assert tool_restore.restore(before, changed).graph.output[0].type == made
+    before.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(FLOATS))
+    result = tool_restore.restore(before, changed).graph.output[0].type
+    assert (result == before.graph.output[0].type) is (made.WhichOneof("value") in (None, "sequence_type"))

@@ -162,11 +162,14 @@ def test_new_nodes_have_the_types_of_their_operators(model: onnx.ModelProto) -> 
         g.add_output(parts[1], "rest")
         half = g.add("Cast", "d", to=10)
         g.add_output(g.add("Add", half, 1), "halves")
+        _, scale, _ = g.add_many("DynamicQuantizeLinear", "d", outputs=3)
+        g.add_output(g.add("Mul", scale, 255), "largest")
     found = ran(made(g), x=X)
     d = np.maximum(X * [1, 2, 3, 4] + [1, 2, 3, 4], 0).astype(np.float32)
     np.testing.assert_allclose(found["sums"], 2 * d.sum(axis=1), rtol=1e-6)
     np.testing.assert_array_equal(found["rest"], d[:, 1:])
     assert found["halves"].dtype == np.float16
+    np.testing.assert_allclose(found["largest"], d.max(), rtol=1e-6)
     node = next(node for node in made(g).graph.node if node.name == "total")
     assert {entry.key: entry.value for entry in node.metadata_props}["surgery.pass"] == "edit"
 

@@ -101,6 +101,13 @@ def test_a_wrong_pass_is_rolled_back_and_the_rest_is_committed(model: Path, tmp_
     np.testing.assert_array_equal(infer(output, x), infer(model, x))
 
 
+def test_the_option_for_failures_comes_before_that_of_the_recipe(model: Path) -> None:
+    wrong = recipes.parse("recipe: t\non_failure: rollback\nsteps: [wrong-drop-relu]")
+    for option, status in ((None, "rolled_back"), ("keep", "committed"), ("abort", "failed")):
+        found = runner.apply(model, wrong, options=runner.RunOptions(on_failure=option))
+        assert [step.status for step in found.steps] == [status]
+
+
 def test_keep_commits_in_spite_of_the_verdict(model: Path) -> None:
     result = apply(model, "steps: [{pass: wrong-drop-relu, on_failure: keep}]")
     (step,) = result.steps

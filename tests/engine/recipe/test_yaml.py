@@ -242,6 +242,7 @@ def test_tabs_in_the_indentation() -> None:
     assert mistakes("steps:\n- fold-constants:\n\t\trounds: 1\n  \n- drop-dropout\n") == [f"r.yaml:3:1: {tab}"]
     assert mistakes("steps:\n  - drop-dropout\n  \t- drop-dropout\n") == [f"r.yaml:3:3: {tab}"]
     assert mistakes("steps:\n- drop-dropout\n\t- drop-dropout\n") == [f"r.yaml:3:1: {tab}"]
+    assert mistakes("steps:\n   - drop-dropout\n\n\t- drop-dropout\n") == [f"r.yaml:4:1: {tab}"]
     assert mistakes("\trecipe: x\nsteps: [drop-dropout]\n") == [f"r.yaml:1:1: {tab}"]
     assert mistakes("verify:\n\tseed: 1\nsteps: [\n\tdrop-dropout]\nabout: 'a\n\tb'\n") == [f"r.yaml:2:1: {tab}"]
     assert mistakes("about: |\n\ta\nsteps: [drop-dropout]\n") == [f"r.yaml:2:1: {tab}"]

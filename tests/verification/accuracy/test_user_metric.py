@@ -295,6 +295,7 @@ def test_flags_give_a_metric_and_are_in_the_recipe(work: Path, capsys: pytest.Ca
     assert code == 2 and "--metric metric.py: expected FILE.py:FUNCTION" in said
 
 
+@pytest.mark.slow
 def test_a_table_of_sensitivities_shows_the_metric(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--metric", "metric.py:score", "--evaluation", "eval", "--plugin", "plugin.py", "--trust")
     code, said = _run(capsys, "sensitivity", "m.onnx", "--pass", "coarse-weights", *flags)

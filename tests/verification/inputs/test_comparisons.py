@@ -17,7 +17,7 @@ from surgery.engine.registry.declare import graph_pass
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.comparisons import _may_cross
+from surgery.verification.inputs.comparisons import Made, _attributes, _ExtentNumbers, _may_cross
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -81,6 +81,85 @@ def test_a_dim_is_tried_below_at_and_above_the_constant(case: str) -> None:
     below = set() if "slice" in case or "range" in case else {constant - 1}
     assert extents >= below | {constant, constant + 1}
     assert min(extents) < constant
+
+
+NUMBERS = {
+    "the extents": ("Shape(x)", [["B", "N", 5]]),
+    "some extents": ("Shape<start = 1, end = 2>(x)", [["N"]]),
+    "the last extents": ("Shape<start = -2>(x)", [["N", 5]]),
+    "a float": ("s = Shape(x) v = Cast<to = 1>(s)", [["B", "N", 5], ["B", "N", 5]]),
+    "one of them": ("s = Shape(x) v = Gather(s, o)", [["B", "N", 5], ["N"]]),
+    "one that there is not": ("s = Shape(x) v = Gather(s, c)", [["B", "N", 5], []]),
+    "a part": ("s = Shape(x) v = Slice(s, o, t)", [["B", "N", 5], ["N"]]),
+    "a part of a step": ("s = Shape(x) v = Slice(s, z, t, z, o)", [["B", "N", 5], ["B", "N"]]),
+    "every second": ("s = Shape(x) v = Slice(s, z, t, z, t)", [["B", "N", 5], None]),
+    "joined": ("s = Shape(x) v = Concat<axis = 0>(s, c)", [["B", "N", 5], ["B", "N", 5, 77]]),
+    "sums": ("s = Shape(x) v = Add(s, c)", [["B", "N", 5], ["(B) + (77)", "(N) + (77)", 82]]),
+    "differences": ("s = Shape(x) v = Sub(c, s)", [["B", "N", 5], ["(77) - (B)", "(77) - (N)", 72]]),
+    "quotients": (
+        "s = Shape(x) v = Div(s, t)",
+        [["B", "N", 5], ["truncated((B) / (2))", "truncated((N) / (2))", 2]],
+    ),
+    "a quotient by zero": ("v = Div(c, z)", [[0]]),
+    "the larger": ("s = Shape(x) v = Max(s, c)", [["B", "N", 5], ["Max((B), (77))", "Max((N), (77))", 77]]),
+    "the smaller of three": ("s = Shape(x) v = Min(s, c, o)", [["B", "N", 5], None]),
+    "unequal lengths": ("s = Shape(x) t2 = Concat<axis = 0>(c, c) v = Add(s, t2)", [["B", "N", 5], [77, 77], None]),
+    "positions": ("n = Shape<start = 1, end = 2>(x) r = Range(z, n, o)", [["N"], ["(N) - (1)"]]),
+    "later positions": (
+        "n = Shape<start = 1, end = 2>(x) r = Range(z, n, o) v = Add(r, c)",
+        [["N"], ["(N) - (1)"], ["((N) - (1)) + (77)"]],
+    ),
+    "distances": (
+        "n = Shape<start = 1, end = 2>(x) r = Range(z, n, o) w = Unsqueeze(r, o) d = Sub(r, w) a = Abs(d)",
+        [["N"], ["(N) - (1)"], ["(N) - (1)"], ["(N) - (1)"], ["(N) - (1)"]],
+    ),
+    "the larger of a position and a number": (
+        "n = Shape<start = 1, end = 2>(x) r = Range(z, n, o) v = Max(c, r) w = Min(r, c)",
+        [["N"], ["(N) - (1)"], ["(N) - (1)"], ["(N) - (1)"]],
+    ),
+    "a picked position": (
+        "n = Shape<start = 1, end = 2>(x) r = Range(z, n, o) v = Gather(r, z)",
+        [["N"], ["(N) - (1)"], None],
+    ),
+    "other operators": ("s = Shape(x) v = Neg(s)", [["B", "N", 5], None]),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_of_extents_are_followed(case: str) -> None:
+    body, expected = NUMBERS[case]
+    body = body if "=" in body.split("(")[0].split("<")[0] else f"v = {body}"
+    stored = {"z": [0], "o": [1], "t": [2], "c": [77]}
+    nodes = {node.output[0]: node for node in text.parse_nodes(body)}
+
+    def made(name: str) -> Made[str] | None:
+        node = nodes.get(name)
+        return None if node is None else (node.op_type, list(node.input), _attributes(node))
+
+    numbers = _ExtentNumbers({"x": ["B", "N", 5]}.get, stored.get, made)
+    assert [numbers.elements(name) for name in nodes] == expected
+    assert numbers.elements("x") is None and numbers.elements(None) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "pairs"),
+    [
+        ("Less", ["s", "c"], [("B", 77), ("N", 77), (5, 77)]),
+        ("Clip", ["n", "z", "c"], [("N", 0), ("N", 77), (0, 77)]),
+        ("Clip", ["n", None, "c"], [("N", 77)]),
+        ("Range", ["z", "n", "o"], [(0, "N")]),
+        ("Range", ["x", "n", "o"], []),
+        ("Slice", ["x", "z", "c"], [("B", 0), ("B", 77)]),
+        ("Slice", ["x", "back", "n", "o"], [("N", 77), ("N", "N")]),
+        ("Slice", ["x", "z", "c", "back"], []),
+        ("Slice", ["y", "z", "c", "o"], []),
+        ("Add", ["s", "c"], []),
+    ],
+)
+def test_the_numbers_that_a_node_compares(op: str, operands: list[str | None], pairs: list[object]) -> None:
+    stored = {"s": ["B", "N", 5], "n": ["N"], "z": [0], "o": [1], "c": [77], "back": [-77]}
+    numbers: _ExtentNumbers[str] = _ExtentNumbers({"x": ["B", "N", 5]}.get, stored.get, lambda _: None)
+    assert [*numbers.pairs(op, operands)] == pairs
 
 
 def test_a_table_is_sliced_to_all_of_its_rows() -> None:

@@ -350,6 +350,7 @@ def test_names_of_dims():
     )  # fmt: skip
     assert evaluate("past + 2 * now - 1", {"past": 3, "now": 5}) == 12
     assert evaluate("batch-size", {"batch-size": 4}) == 4
+    assert evaluate("past / 2 * 2", {"past": 5}) == 4
 
 
 def test_an_image_model_gets_a_legal_size():

@@ -9,10 +9,12 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.output_judge import VACUOUS
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions import regional_verdict
 from surgery.verification.regions.regions import Region
+from surgery.verification.regions.target_descent import descend
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -226,3 +228,83 @@ def test_a_region_extends_to_the_nodes_that_keep_values_finite() -> None:
     )
     verdict = judged(head + "{ " + chain + "y = Tanh(m) }", head + "{ " + chain + "y = Identity(z) }")
     assert verdict.status == "equal", verdict.message
+
+
+EQUAL, NOTHING = Verdict(Status.EQUAL), Verdict(Status.UNVERIFIED, VACUOUS)
+DIFFERENT = Verdict(Status.DIFFERENT, message="they differ")
+
+
+def descended(before: str, after: str, *answers: Verdict) -> tuple[Verdict, list[Region], list[tuple[str, ...]]]:
+    """Descend from `y`, with these verdicts on what is compared, in order; also return the labels of that."""
+    given, asked = list(answers), []
+
+    def compare(piece: Region) -> dict[str, Verdict]:
+        asked.append(piece.targets)
+        return {label: given.pop(0) for label in piece.targets}
+
+    region = Region(("y",), ("y",), ("x", "z"), text.parse(before), text.parse(after), 9)
+    verdict, shown = descend(region, "y", NOTHING, compare)
+    assert not given
+    return verdict, shown, asked
+
+
+CHAIN = "g (float[N,4] x, float[N,4] z) => (float[N,4] y) <float two = {2}> { a = Relu(x) "
+ONE = CHAIN + "b = Mul(a, two) c = Exp(b) d = Sub(c, z) y = Neg(d) }"
+OTHER = CHAIN + "e = Add(a, a) f = Exp(e) h = Sub(f, z) y = Neg(h) }"
+LEVELS = [("d/0",), ("c/0",), ("b/0",)]
+
+
+def test_a_target_agrees_if_what_it_is_computed_from_does() -> None:
+    verdict, shown, asked = descended(ONE, OTHER, EQUAL)
+    assert verdict == Verdict(Status.EQUAL, message="computed by the same operators from values that agree")
+    assert asked == LEVELS[:1] == [piece.targets for piece in shown]
+    assert (shown[0].given, shown[0].nodes) == (("x", "z"), 4)
+    needed = {"rtol": 1e-6, "atol": 0.0}
+    verdict, shown, asked = descended(ONE, OTHER, NOTHING, Verdict(Status.CLOSE, needed=needed, message="near"))
+    assert (verdict.status, verdict.needed) == (Status.CLOSE, needed)
+    assert verdict.message == "computed by the same operators from values that agree: near"
+    assert asked == LEVELS[:2] == [piece.targets for piece in shown]
+    assert shown[1].given == ("x",)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 3])
+def test_a_target_stays_unproven_if_what_it_is_computed_from_does(levels: int) -> None:
+    answers = [*[NOTHING] * levels, *([DIFFERENT] if levels < len(LEVELS) else [])]
+    assert descended(ONE, OTHER, *answers) == (NOTHING, [], LEVELS[: levels + 1])
+
+
+def test_only_values_that_prove_nothing_are_traced_further() -> None:
+    before = CHAIN + "b = Mul(a, two) c = Exp(b) d = Mul(z, two) i = Sin(d) y = Sub(c, i) }"
+    after = CHAIN + "e = Add(a, a) f = Exp(e) h = Add(z, z) j = Sin(h) y = Sub(f, j) }"
+    large, small = (
+        Verdict(Status.CLOSE, needed={"rtol": rtol, "atol": 0.0}, message=str(rtol)) for rtol in (1e-3, 1e-5)
+    )
+    verdict, _, asked = descended(before, after, small, NOTHING, large)
+    assert asked == [("c/0", "i/1"), ("d/0",)]
+    assert verdict.needed == large.needed and verdict.message.endswith(": 0.001")
+    verdict, _, _ = descended(before, after, large, NOTHING, Verdict(Status.CLOSE))
+    assert verdict.needed == large.needed
+
+
+def test_a_descent_ends() -> None:
+    steps = " ".join(f"v{number + 1} = Sin(v{number})" for number in range(9))
+    before, after = (f"{CHAIN} v0 = {start} {steps} y = Neg(v9) }}" for start in ("Mul(a, two)", "Add(a, a)"))
+    assert descended(before, after, *[NOTHING] * 6) == (NOTHING, [], [(f"v{9 - level}/0",) for level in range(6)])
+    assert descended(before, after, *[NOTHING] * 5, EQUAL)[0].passed
+    # Without any difference, there is nothing that shows more.
+    assert descended(before, before) == (NOTHING, [], [])
+
+
+def test_a_piece_has_the_functions_and_the_weights_that_it_reads() -> None:
+    head = CHAIN.replace("g (", '<ir_version: 3, opset_import: ["" : 21, "f" : 1]> g (').replace("two", "unused")
+    head = head.replace("float unused", "float two = {2}, float three = {3}, float unused")
+    functions = """<domain: "f", opset_import: ["" : 21]> twice (v) => (w) { w = Add(v, v) }
+        <domain: "f", opset_import: ["" : 21]> thrice (v) => (w) { u = Add(v, v) w = Add(u, v) }"""
+    before = f"{head} b = Mul(a, two) c = f.twice(b) y = Sub(c, three) }} {functions}"
+    after = f"{head} e = Add(a, a) i = f.twice(e) y = Sub(i, three) }} {functions}"
+    _, (piece,), _ = descended(before, after, EQUAL)
+    assert [function.name for function in piece.before.functions] == ["twice"]
+    assert [tensor.name for tensor in piece.before.graph.initializer] == ["two"]
+    assert [tensor.name for tensor in piece.after.graph.initializer] == []
+    assert [node.op_type for node in piece.after.graph.node] == ["Relu", "Add", "twice", "Identity"]
+    assert piece.before.ir_version == 4 and len(piece.before.opset_import) == 2

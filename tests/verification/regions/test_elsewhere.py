@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from support.breadth import sampled
 
 from surgery.base.promises import Parity
@@ -60,6 +61,71 @@ def test_empty_values_are_compared_at_sizes_with_elements(kind: str, change: str
     before, after = (f"{HEAD} {EMPTYING[kind].replace('OUT', name)} " for name in "cd")
     verdict = judged(before + "y = Add(c, c) }", after + change + "}")
     assert verdict.passed is holds, verdict.message
+
+
+MOST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "opened"),
+    [
+        ([[1], [1]], [4]),
+        ([[2], [1]], [5]),
+        ([[2], [3]], None),
+        ([[-1], [-1]], [MOST]),
+        ([[-2], [1]], None),
+        ([[2], [-1]], None),
+        ([[MOST - 3], [0]], [MOST]),
+        ([[1, 0], [1, 2], [0, 1]], [4, 2]),
+        ([[1], [1], [0], [2]], [7]),
+        ([[0], [0], [0], [-1]], [1 - 2**63]),
+        ([[0], [1], [0], [-1]], [1 - 2**63]),
+        ([[1], [0], [0], [-1]], None),
+        ([[1], [1, 1]], None),
+    ],
+)
+def test_a_slice_of_nothing_gets_another_end(numbers: list[list[int]], opened: list[int] | None) -> None:
+    names = "seab"[: len(numbers)]
+    stored = ", ".join(
+        f"int64[{len(one)}] {name} = {{{', '.join(map(str, one))}}}" for name, one in zip(names, numbers)
+    )
+    piece = text.parse(f"g (float[4,4] x) => (float[A,B] y) <{stored}> {{ y = Slice(x, {', '.join(names)}) }}")
+    found = with_elements(Region(("y",), ("y",), ("x",), piece, piece, 1))
+    assert (found is None) is (opened is None)
+    if found is not None:
+        (node,), ends = found.after.graph.node, found.after.graph.initializer[-1]
+        assert node.input[:2] == ["x", "s"] and node.input[2] == ends.name and node.input[3:] == [*names[2:]]
+        assert numpy_helper.to_array(ends).tolist() == opened
+
+
+@pytest.mark.parametrize(
+    ("node", "opened"),
+    [
+        ("Slice<axes = [1], starts = [1], ends = [1]>(x)", {"ends": [4], "axes": [1], "starts": [1]}),
+        ("Slice<starts = [1], ends = [2]>(x)", None),
+        ("Pad<pads = [0, -1, 0, 2], value = 1.0>(x)", {"pads": [0, 1, 0, 2], "value": 1.0}),
+        ("Pad<pads = [0, 1, 0, 2]>(x)", None),
+    ],
+)
+def test_a_node_with_numbers_in_attributes_gets_others(node: str, opened: dict[str, object] | None) -> None:
+    piece = text.parse(f"g (float[4,4] x) => (float[A,B] y) {{ y = {node} }}", opset=9)
+    found = with_elements(Region(("y",), ("y",), ("x",), piece, piece, 1))
+    attributes = None
+    if found is not None:
+        (changed,) = found.before.graph.node
+        assert list(changed.input) == ["x"]
+        attributes = {one.name: onnx.helper.get_attribute_value(one) for one in changed.attribute}
+    assert attributes == opened
+
+
+@pytest.mark.parametrize(
+    ("wanted", "opened"), [([0, 0, 0], [1, 1, 1]), ([0, 1, 0], None), ([], None)], ids=["none", "one", "empty"]
+)
+def test_a_compress_of_nothing_selects_everything(wanted: list[int], opened: list[int] | None) -> None:
+    stored = f"bool[{len(wanted)}] w = {{{', '.join(map(str, wanted))}}}"
+    piece = text.parse(f"g (float[3] x) => (float[A] y) <{stored}> {{ y = Compress<axis = 0>(x, w) }}")
+    found = with_elements(Region(("y",), ("y",), ("x",), piece, piece, 1))
+    assert (found and numpy_helper.to_array(found.before.graph.initializer[-1]).tolist()) == opened
 
 
 STARTS = (("p", "far"), ("q", "further"))

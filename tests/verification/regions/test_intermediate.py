@@ -75,7 +75,7 @@ def test_a_correct_change_before_a_vacuous_output_is_equal(tail, case):
 
 
 @pytest.mark.parametrize(("tail", "case"), sampled(_pairs(WRONG), 4))
-@pytest.mark.parametrize("promise", [Parity.EXACT, Parity.CLOSE])
+@pytest.mark.parametrize("promise", sampled([Parity.EXACT, Parity.CLOSE], 2))
 def test_a_wrong_change_before_a_vacuous_output_is_different(tail, case, promise):
     (io, end), (before, after) = TAILS[tail], WRONG[case]
     verdict = _between(io, f"{before} {end}", f"{after} {end}", promise)
