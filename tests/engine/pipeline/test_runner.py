@@ -106,6 +106,7 @@ def test_the_option_for_failures_comes_before_that_of_the_recipe(model: Path) ->
     for option, status in ((None, "rolled_back"), ("keep", "committed"), ("abort", "failed")):
         found = runner.apply(model, wrong, options=runner.RunOptions(on_failure=option))
         assert [step.status for step in found.steps] == [status]
+        assert found.made_by is not None and found.made_by.on_failure == (option or "rollback")
 
 
 def test_keep_commits_in_spite_of_the_verdict(model: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from onnx import helper, numpy_helper
 from support.breadth import sampled
 
 from surgery.base.promises import Parity
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.regions import inner_values, intermediate
 from surgery.verification.verdict.verifier import Verifier
 
@@ -281,3 +283,43 @@ def test_many_sites_share_the_values_that_are_compared(monkeypatch):
     verdict = _between(X, *_long(2))
     assert "intermediate value" not in verdict.message
     assert "'y' agrees for other values before the change" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"),
+    [(5, [0, 1, 2, 3, 4]), (intermediate.MOST, [*range(32)]), (2 * intermediate.MOST - 1, [*range(0, 63, 2)])],
+)
+def test_many_values_are_thinned_out_evenly(count, kept):
+    assert intermediate._spread([*range(count)]) == kept
+    assert intermediate._spread([*range(100)])[::31] == [0, 99]
+
+
+def test_evidence_says_what_agrees_and_what_is_open():
+    verdict = Verdict(Status.EQUAL, message="the outputs agree")
+    needed = {"rtol": 1e-3, "atol": 0.0}
+
+    def amended(**found):
+        evidence = intermediate.InnerEvidence("'y' is constant", **found)
+        return evidence, evidence.amend(replace(verdict, needed={"rtol": 0.0, "atol": 1e-6}))
+
+    evidence, same = amended(agreeing=("a",))
+    assert evidence.agrees and same.status is Status.EQUAL
+    assert same.message == (
+        "the outputs agree; the outputs prove nothing ('y' is constant); "
+        "1 intermediate value at the changed nodes agrees"
+    )
+    evidence, close = amended(agreeing=("a", "b"), drawn=("y", "z"), needed=needed)
+    assert evidence.agrees and (close.status, close.needed) == (Status.CLOSE, {"rtol": 1e-3, "atol": 1e-6})
+    assert close.message.endswith(
+        "2 intermediate values at the changed nodes agree and 'y', 'z' agree for other values before the change"
+    )
+    assert amended(drawn=("y",))[1].message.endswith("'y' agrees for other values before the change")
+    assert amended(changed=False)[1].message.endswith("; they do not depend on changed nodes")
+    evidence, unproven = amended(open=tuple("abcde"))
+    assert not evidence.agrees and (unproven.status, unproven.reason) == (Status.UNVERIFIED, "vacuous")
+    assert unproven.needed is None
+    assert unproven.message == "the outputs do not depend on a, b, c and 2 more: 'y' is constant"
+    assert "on a, b, c: " in amended(open=tuple("abc"))[1].message
+    evidence, wrong = amended(differing=Verdict(Status.DIFFERENT, message="'a' differs"), open=("b",))
+    assert not evidence.agrees and wrong.status is Status.DIFFERENT
+    assert wrong.message == "the outputs prove nothing ('y' is constant), but 'a' differs"
