@@ -29,12 +29,13 @@ from surgery.base.errors import UsageError
 from surgery.base.json_record import Record
 from surgery.base.operators.cost import opening
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import ELSEWHERE, TITLES, RunOutcome
+from surgery.model.runtime.engine import ELSEWHERE, TITLES, Engine, RunOutcome
 from surgery.model.runtime.executed import Executed as Executed
 from surgery.model.runtime.fresh_draws import draws
 from surgery.verification.comparing.compare import OutputDistances, compare, total_bytes
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
+from surgery.verification.comparing.preparation import Preparation
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.run_feeds import feeds_for
 from surgery.verification.comparing.ties import settled
@@ -96,6 +97,18 @@ class DeploymentCheck:
         self._note = ""
         self._title = TITLES["onnxruntime"]
         self._left_out = ""
+        self._running: list[Engine] = []
+        self._own: Executed | None = None
+        self._listing = Preparation(self._list_own, self._end_runs)
+
+    def begin(self) -> None:
+        """Start to run the prepared original in a thread, for `with_original`, unless the target is another runtime."""
+        if not self._target and self._runs:
+            self._listing.begin()
+
+    def close(self) -> None:
+        """End the run that `begin` started."""
+        self._listing.abandon()
 
     def check(self, candidate: bytes) -> Deployed:
         """Return whether a changed model is right as deployed. The original must have been prepared."""
@@ -124,9 +137,17 @@ class DeploymentCheck:
 
     def with_original(self, found: Deployed) -> Deployed:
         """Add the nodes of the original that the runtime executes, which one run shows."""
-        has_run = "_as_deployed" in vars(self)
-        own = self._as_deployed if has_run else self._run_of(self._original.skeleton, self._runs[:1])
-        return replace(found, original=own.executed)
+        if "_as_deployed" in vars(self):
+            return replace(found, original=self._as_deployed.executed)
+        self._listing.finish()
+        return replace(found, original=self._own)
+
+    def _list_own(self) -> None:
+        self._own = self._run_of(self._original.skeleton, self._runs[:1]).executed
+
+    def _end_runs(self) -> None:
+        for engine in tuple(self._running):
+            engine.kill()
 
     def _deployed(self, verdict: Verdict, executed: Executed | None = None) -> Deployed:
         if self._left_out:
@@ -206,7 +227,11 @@ class DeploymentCheck:
         name = next((one for one in ELSEWHERE if one == target), None)
         providers = (target,) if target and name is None else ()
         with closing(self._original.engine_for(name or "onnxruntime", deployed=True, providers=providers)) as engine:
-            found = engine.run(model, feeds)
+            self._running.append(engine)
+            try:
+                found = engine.run(model, feeds)
+            finally:
+                self._running.remove(engine)
             self._title = found.title or engine.title
             return found
 

@@ -157,6 +157,17 @@ class Verifier:
         """Return whether a model is the original itself."""
         return self._seeded(candidate) == self.original.skeleton
 
+    def deploy_ahead(self) -> None:
+        """Start to run the original for `deploy` without a target, if that will run it."""
+        self.original.prepare()
+        if self.spec.deployment != "off" and self._draws is None and self._is_light and self.original.problem is None:
+            self.deployment().begin()
+
+    @property
+    def _is_light(self) -> bool:
+        """Whether the original takes so little memory that it runs as deployed, too, to count its executed nodes."""
+        return self.original.weights + self.original.inputs.plan.listed <= FEW_WEIGHTS
+
     def deploy(self, candidate: bytes, *, target: str = "", with_original: bool = False) -> Deployed:
         """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
 
@@ -177,8 +188,7 @@ class Verifier:
         self._rest()
         deployment = self.deployment(target)
         found = deployment.check(candidate)
-        is_light = weights + self.original.inputs.plan.listed <= FEW_WEIGHTS
-        return deployment.with_original(found) if with_original or is_light else found
+        return deployment.with_original(found) if with_original or self._is_light else found
 
     def deployment(self, target: str = "") -> DeploymentCheck:
         """Return the check of changed models as deployed, on an execution provider or in another runtime."""
@@ -235,6 +245,8 @@ class Verifier:
     def close(self) -> None:
         """Forget the reference outputs, and stop the processes that prepare them in parallel."""
         self.original.abandon()
+        for deployment in self._deployments.values():
+            deployment.close()
         self._rest()
         self.accuracy.close()
         self.original.runs = []

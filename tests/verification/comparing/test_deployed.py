@@ -5,6 +5,7 @@ Each pair is tried in ONNX Runtime first: a release without the fault that makes
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -28,6 +29,7 @@ from surgery.model.graph.graph import Graph
 from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.executed import Executed
 from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict import verifier as verifying
 from surgery.verification.verdict.verifier import Verifier
 
 UNOPTIMIZED = VerifySpec(deployment="off")
@@ -298,6 +300,77 @@ def test_executed_nodes_are_those_of_the_optimized_graph() -> None:
         assert found.executed is not None and found.executed.total < 3
         assert "BatchNormalization" not in found.executed.operators
         assert verifier.deployment().with_original(found).original == found.executed
+
+
+ROOTS = "g (float[n,8] x) => (float[n,8] y) { a = Abs(x) %s = Abs(a) y = Sqrt(%s) }"
+
+
+class _Recorded:
+    """The runs as deployed: the name of the thread, and the number of input sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.of: dict[bytes, list[tuple[bool, int]]] = {}
+        self.began = threading.Event()
+        self.waits = False
+        run, kill = Engine.run, Engine.kill
+        killed = threading.Event()
+
+        def recorded(engine: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
+            if engine._deployed:
+                ahead = threading.current_thread() is not threading.main_thread()
+                self.of.setdefault(skeleton, []).append((ahead, len(feeds)))
+                self.began.set()
+                if self.waits:
+                    assert killed.wait(10)
+            return run(engine, skeleton, feeds, **how)
+
+        def end(engine: Engine) -> None:
+            killed.set()
+            kill(engine)
+
+        monkeypatch.setattr(Engine, "run", recorded)
+        monkeypatch.setattr(Engine, "kill", end)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_nodes_of_a_small_original_are_counted_in_one_run(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = _Recorded(monkeypatch)
+    original, changed = (model(ROOTS % (name, name)).SerializeToString() for name in "bc")
+    with closing(Verifier(original)) as verifier:
+        if ahead:
+            verifier.deploy_ahead()
+            assert recorded.began.wait(10)
+        found = verifier.deploy(changed)
+    assert found.original == found.executed and found.executed is not None
+    assert recorded.of[original] == [(ahead, 1)]
+    assert [was_ahead for was_ahead, _ in recorded.of[changed]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [({}, True), ({"deployment": "off"}, False), ({"target": "openvino"}, False), ({"few": 0}, False)],
+    ids=str,
+)
+def test_the_original_runs_ahead_if_it_is_small(
+    how: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = _Recorded(monkeypatch)
+    monkeypatch.setattr(verifying, "FEW_WEIGHTS", how.get("few", verifying.FEW_WEIGHTS) - 1)
+    spec = VerifySpec(deployment=how.get("deployment", "end"))
+    steps = (PassStep("deployed-drop-abs"),)
+    recipe = Recipe("r", steps=steps, verify=spec, target=how.get("target", "standard"))
+    one = model("g (float[n,8] x) => (float[n,8] y) { r = Relu(x) a = Abs(r) y = Sqrt(a) }")
+    assert runner.run(storage.opened(one), recipe).ok
+    assert any(ahead for runs in recorded.of.values() for ahead, _ in runs) == expected
+
+
+def test_a_run_ahead_ends_with_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = _Recorded(monkeypatch)
+    recorded.waits = True
+    with closing(Verifier(model(ROOTS % ("b", "b")).SerializeToString())) as verifier:
+        verifier.deploy_ahead()
+        assert recorded.began.wait(10)
+    assert not any(thread.name.startswith("Thread-") and thread.is_alive() for thread in threading.enumerate())
 
 
 def test_executed_nodes_are_counted_by_provider() -> None:
