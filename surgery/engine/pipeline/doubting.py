@@ -8,7 +8,7 @@ such node would take longer than to compare the models.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class Doubting:
             return
         self._compare(self._runs, shapes, new)
         seen = self._runs[0].shapes
-        kinds = _kinds(changed)
+        kinds = _kinds(changed, new)
         self._settled.update(kinds[name] for name in new if name in seen and name in kinds and name not in self.found)
         first = {kinds[name]: name for name in reversed(new) if name in kinds and name not in seen}
         made = {name: new[name] for kind, name in first.items() if kind not in self._settled}
@@ -111,10 +111,12 @@ class _Point:
             return None
 
 
-def _kinds(model: onnx.ModelProto) -> dict[str, Hashable]:
-    """Return the rule for the node of each value of the main graph: all elementwise operators share one."""
+def _kinds(model: onnx.ModelProto, names: Container[str]) -> dict[str, Hashable]:
+    """Return the rules for the nodes of the main graph with some outputs: all elementwise operators share one."""
     found: dict[str, Hashable] = {}
     for node in model.graph.node:
+        if not any(name in names for name in node.output):
+            continue
         given = tuple(sorted(attribute.name for attribute in node.attribute))
         is_shared = node.op_type in traits.BROADCASTING | traits.UNARY_ELEMENTWISE
         kind = "elementwise" if is_shared else (node.domain, node.op_type, given)

@@ -116,6 +116,10 @@ def _plain(value: Any) -> Any:
     return np.asarray(value)
 
 
+_WITHOUT_TENSORS = frozenset({"input", "output", "value_info", "opset_import", "metadata_props", "type"})
+"""Fields of models, graphs and functions whose messages hold no tensors: half of all messages."""
+
+
 def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
     """Yield each external tensor of a model, but none that stands for a list: a run does not read it as weights."""
     import onnx
@@ -128,7 +132,7 @@ def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
                 yield item
             continue
         for field, value in item.ListFields():
-            if field.message_type is not None:
+            if field.message_type is not None and field.name not in _WITHOUT_TENSORS:
                 pending.extend([value] if hasattr(value, "ListFields") else value)
 
 
