@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import onnx_ir as ir
 
@@ -200,20 +198,11 @@ def _attributes(node: Node, name: str, row: Support) -> Reason | None:
             held = node.attr(key)
         except Refusal:
             continue  # a parameter of the enclosing function
-        if held is not None and not any(_same(held, one) for one in allowed):
+        if not row.takes_attribute(key, held):
             shown = " or ".join(map(str, allowed))
             given = f"{held:.6g}" if isinstance(held, float) else held
             return Reason("attribute", name, f"{name} with {key} {given}: the target takes {shown}", key)
     return None
-
-
-def _same(held: Any, allowed: Any) -> bool:
-    """Compare an attribute with an allowed value; a single allowed value also covers lists that only repeat it."""
-    if isinstance(held, list) and not isinstance(allowed, list):
-        return all(one == allowed for one in held)
-    if isinstance(held, float) and isinstance(allowed, int | float):
-        return math.isclose(held, allowed, rel_tol=1e-6)  # attributes are float32
-    return bool(held == allowed)
 
 
 def _constants(node: Node, name: str, row: Support) -> Reason | None:

@@ -110,12 +110,13 @@ class Builder:
         trimmed = list(inputs)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
-        self._require_target(op)
+        given = {**(attributes or {}), **more_attributes}
+        self._require_target(op, given)
         new = NewNode(
             op_type,
             domain,
             tuple(None if value is None else value.ir for value in trimmed),
-            {**(attributes or {}), **more_attributes},
+            given,
             tuple(ir.Value() for _ in range(outputs)),
             name,
             self._before,
@@ -124,10 +125,15 @@ class Builder:
         self.edits.nodes.append(new)
         return tuple(Value(self.graph, value) for value in new.outputs)
 
-    def _require_target(self, op: str) -> None:
+    def _require_target(self, op: str, attributes: Mapping[str, Any]) -> None:
         """Refuse a node that the target does not run; `standard` leaves it to the passes."""
-        if self.target is not STANDARD and op != "Constant" and not self.target.has(op):
-            raise Refusal(lacking(self.target, op))
+        if self.target is not STANDARD and op != "Constant":
+            if not self.target.has(op):
+                raise Refusal(lacking(self.target, op))
+            held = {name: _plain(value) for name, value in attributes.items()}
+            key = self.target.rejected_attribute(op, held)
+            if key is not None:
+                raise Refusal(f"{lacking(self.target, op)} with {key} {held[key]}")
         if self.graph.keeps_empty:
             self.require(op not in REFUSING_EMPTY, f"{op} takes no empty batch, which the recipe expects to be allowed")
 
@@ -456,3 +462,10 @@ class Builder:
         Nodes that only it needed are removed. Refused for an output, and if the type is unknown.
         """
         self.edits.ports.append(("cut", value.ir))
+
+
+def _plain(attribute: Any) -> Any:
+    """Return the value of an attribute; None if it is that of a function."""
+    if isinstance(attribute, ir.Attr):
+        return None if attribute.is_ref() else attribute.value
+    return attribute

@@ -147,7 +147,11 @@ class Profile(_Section):
     runtime: Literal["", Elsewhere] = Field(
         "", description="Another runtime than ONNX Runtime, in which results run as deployed if it is installed."
     )
-    domains: Texts = Field((ONNX,), description="The domains of operators that are run.")
+    domains: Texts = Field(
+        (ONNX,),
+        description="The domains whose operators passes may make, and single operators of other domains, as "
+        "`domain::name`.",
+    )
     opset: Range = Field(ANY_VERSION, description="The first and the last opset of the default domain.")
     ir_version: Range = Field(ANY_VERSION, description="The first and the last IR version.")
     types: Types = Field((), description="The element types of values that are computed. Constants may have others.")

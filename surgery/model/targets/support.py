@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,3 +46,17 @@ class Support:
         main = next((self.types[key] for key in (FIRST, "T") if key in self.types), None)
         listed = list(self.types.values()) if main is None else [main]
         return dtype is None or not listed or any(dtype in types for types in listed)
+
+    def takes_attribute(self, name: str, held: Any) -> bool:
+        """Return whether an attribute with this value, None if it is not set, is supported."""
+        allowed = self.attributes.get(name)
+        return held is None or allowed is None or any(_same(held, one) for one in allowed)
+
+
+def _same(held: Any, allowed: Any) -> bool:
+    """Compare an attribute with an allowed value; a single allowed value also covers lists that only repeat it."""
+    if isinstance(held, Sequence) and not isinstance(held, str) and not isinstance(allowed, list):
+        return all(one == allowed for one in held)
+    if isinstance(held, float) and isinstance(allowed, int | float):
+        return math.isclose(held, allowed, rel_tol=1e-6)  # attributes are float32
+    return bool(held == allowed)

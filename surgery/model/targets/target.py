@@ -43,12 +43,12 @@ class Target:
     `provider` is an execution provider of ONNX Runtime; its kernels are used if the installed ONNX Runtime has it.
     `runtime` is another runtime, in which models run as deployed if it is installed.
     `release` is a release of ONNX Runtime whose CPU kernels are used, whatever is installed.
-    `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
-    and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
-    empty means all. `expands` says whether the runtime runs an operator through its function body in the standard, and
-    `widens` maps types to the wider types in which they are computed. `rounded_sums` maps operators ("ReduceMean",
-    "com.microsoft::SkipLayerNormalization") whose kernels round a sum to the element type on the way to the result to
-    what they sum up; None if that is not known.
+    `domains` are the domains whose operators may be produced, and single operators of others ("domain::name").
+    `listed` has the supported part of operators by domain and name; if it is empty, all standard operators are
+    supported. `types` are the element types of computed values; empty means all. `expands` says whether the runtime
+    runs an operator through its function body in the standard, and `widens` maps types to the wider types in which they
+    are computed. `rounded_sums` maps operators ("ReduceMean", "com.microsoft::SkipLayerNormalization") whose kernels
+    round a sum to the element type on the way to the result to what they sum up; None if that is not known.
     """
 
     name: str
@@ -99,6 +99,18 @@ class Target:
         version = version_of(domain, name, opset)
         return any(row.takes(version, dtype.name.lower() if dtype is not None else None) for row in rows)
 
+    def rejected_attribute(self, op: str, attributes: Mapping[str, Any]) -> str | None:
+        """Return an attribute of an operator whose value, among these, the target does not take; None if it takes all.
+
+        An operator of which no part is listed is taken as it is.
+        """
+        domain, _, name = op.rpartition("::")
+        rows = self.operators.get(("" if domain == ONNX else domain, name), ())
+        found = [
+            next((key for key in attributes if not row.takes_attribute(key, attributes[key])), None) for row in rows
+        ]
+        return found[-1] if found and None not in found else None
+
     @property
     def limits_versions(self) -> bool:
         """Whether it restricts opsets or IR versions."""
@@ -116,7 +128,7 @@ class Target:
 
     def _may_have(self, domain: str, name: str) -> bool:
         """Return whether the domain and opset of an operator are supported, and it is not excluded."""
-        if (domain or ONNX) not in self.domains or (domain, name) in self.excluded:
+        if self.domains.isdisjoint((domain or ONNX, f"{domain}::{name}")) or (domain, name) in self.excluded:
             return False
         newest = self.opset[1]
         return bool(domain) or newest == MANY or schema_of("", name, newest) is not None

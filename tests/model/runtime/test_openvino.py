@@ -155,6 +155,23 @@ def test_a_result_for_openvino_runs_there(name: str) -> None:
 
 
 @needs_openvino
+def test_products_and_tables_of_few_bits_run_there(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    one = model("g (int64[n,s] i) => (float[n,s,64] y) { e = Gather(t, i) m = MatMul(e, w) y = Tanh(m) }")
+    for name, shape in (("t", (100, 64)), ("w", (64, 64))):
+        weight = rng.normal(0, 0.3, shape).astype(np.float32)
+        one.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    onnx.save(one, tmp_path / "model.onnx")
+    result = surgery.apply(tmp_path / "model.onnx", "int4", target="openvino")
+    assert result.ok and [node.op_type for node in result.proto.graph.node][:2] == [
+        "GatherBlockQuantized",
+        "MatMulNBits",
+    ]
+    found = result.deployed
+    assert found is not None and found.runtime.startswith("OpenVINO 20") and found.verdict.passed, found
+
+
+@needs_openvino
 def test_layers_that_only_read_constants_are_not_executed() -> None:
     """The weight is transposed, and brought into the layout of the kernel, when the model is compiled."""
     import openvino

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -108,6 +109,48 @@ def test_a_target_runs_the_operators_of_its_profile(tmp_path: Path) -> None:
     assert (target.has("Mul", FLOAT, 12), target.has("Mul", FLOAT, 13)) == (True, False)
     assert (target.has("Mul", FLOAT16, 12), target.has("Mul", FLOAT16, 13)) == (False, True)
     assert not target.has("Sub", FLOAT)
+
+
+def test_single_operators_of_a_domain_can_be_made(tmp_path: Path) -> None:
+    text = (
+        "target: mine\ndomains: [ai.onnx, com.acme::Own]\noperators:\n  Relu:\n  com.acme::Own:\n  com.acme::Other:\n"
+    )
+    target = read(made(tmp_path, text))
+    assert target.has("com.acme::Own") and target.has("Relu") and target.has("ai.onnx::Relu")
+    assert not target.has("com.acme::Other") and not target.has("com.acme::Relu")
+
+
+def test_openvino_takes_weights_of_few_bits_but_no_fused_operators() -> None:
+    target = shipped.find("openvino")
+    assert target.has("com.microsoft::MatMulNBits", FLOAT) and target.has("com.microsoft::GatherBlockQuantized", FLOAT)
+    assert not target.has("com.microsoft::BiasGelu", FLOAT)
+
+
+def test_attributes_that_no_part_of_an_operator_takes(tmp_path: Path) -> None:
+    text = """target: mine
+operators:
+  Add:
+  Resize: {attributes: {mode: [linear, nearest], antialias: 0}}
+  Gelu: [{attributes: {approximate: none}}, {versions: 20, attributes: {approximate: tanh}}]
+  Conv: {attributes: {dilations: 1}}
+  HardSigmoid: {attributes: {alpha: 0.1}}
+"""
+    target = read(made(tmp_path, text))
+
+    def rejected(op: str, **attributes: object) -> str | None:
+        return target.rejected_attribute(op, attributes)
+
+    assert rejected("Resize", mode="cubic", antialias=0) == "mode"
+    assert rejected("Resize", mode="linear", antialias=1) == "antialias"
+    assert rejected("Resize", mode="linear", antialias=0, other=3) is None
+    assert rejected("Resize", mode=None) is None
+    assert rejected("ai.onnx::Resize", mode="cubic") == "mode"
+    assert rejected("Gelu", approximate="tanh") is rejected("Gelu", approximate="none") is None
+    assert rejected("Gelu", approximate="erf") == "approximate"
+    assert rejected("Conv", dilations=(1, 1)) is rejected("Conv", dilations=[1]) is None
+    assert rejected("Conv", dilations=(1, 2)) == "dilations"
+    assert rejected("HardSigmoid", alpha=float(np.float32(0.1))) is None
+    assert rejected("Add", mode="cubic") is rejected("Mul", mode="cubic") is None
 
 
 def test_every_mistake_is_one_line_with_its_place(tmp_path: Path) -> None:
