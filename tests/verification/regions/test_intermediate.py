@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -323,3 +324,24 @@ def test_evidence_says_what_agrees_and_what_is_open():
     evidence, wrong = amended(differing=Verdict(Status.DIFFERENT, message="'a' differs"), open=("b",))
     assert not evidence.agrees and wrong.status is Status.DIFFERENT
     assert wrong.message == "the outputs prove nothing ('y' is constant), but 'a' differs"
+
+
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [([{"a": 1.0, "b": 2.0}], "ab"), ([{"a": 1.5, "b": 2.0}], "b"), (None, "")],
+    ids=["same", "varying", "no run"],
+)
+def test_a_value_that_varies_from_run_to_run_shows_nothing(again, kept):
+    def arrays(found):
+        return found and [{name: np.float32(value) for name, value in one.items()} for one in found]
+
+    observed = [[{"a": 1.0, "b": 2.0}], [{"a": 9.0, "b": 9.0}], again]
+    different = Verdict(Status.DIFFERENT)
+    inside = SimpleNamespace(
+        models=("before", "after"),
+        _observe=lambda model, names, runs: arrays(observed.pop(0)),
+        _judge=lambda names, runs: None,
+        _verdict=lambda *_: different,
+    )
+    assert inner_values.Inside._compare(inside, ["a", "b"], []) == dict.fromkeys(kept, different)
+    assert not observed
