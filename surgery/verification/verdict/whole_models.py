@@ -119,8 +119,10 @@ class WholeModels:
         if other:
             return Verdict(Status.DIFFERENT, message=other)
         results = [run for run in outcome.runs if not isinstance(run, str)]
-        if original.engine == "reference" and promise is Parity.EXACT:
-            promise = Parity.CLOSE  # NumPy sums in the order of the memory layout: the last bit depends on a Transpose
+        # NumPy sums in the order of the memory layout: the last bit depends on a Transpose. Execution providers that
+        # compute in 16 bits compile the model as a whole, and round otherwise where another node is gone.
+        if promise is Parity.EXACT and (original.engine == "reference" or self._verify.setup.is_coarse):
+            promise = Parity.CLOSE
         if promise is not Parity.EXACT or self.accepted is None:
             return self._judged(candidate, results, promise)
         verdict = self._judged(candidate, results, Parity.CLOSE)

@@ -17,6 +17,7 @@ from support.breadth import sampled
 from surgery.base.promises import Parity
 from surgery.model.proto.randomness import Origins, origins
 from surgery.model.runtime import sessions, versions
+from surgery.model.runtime.setup import SessionSetup
 from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
@@ -471,3 +472,13 @@ def test_an_original_that_differs_from_itself_is_nondeterministic(monkeypatch):
     verdict = Verifier(one, seeded=False).verify(other)
     assert (verdict.status, verdict.reason) == ("unverified", "nondeterministic")
     assert "'y'" in verdict.message
+
+
+def test_no_change_keeps_bits_on_a_provider_that_compiles_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an Identity, OpenVINO fuses and rounds otherwise."""
+    given = "(float[N] x, float[N] z) => (float[N] y)"
+    once, again = "a = Add(x, z) y = Add(a, x)", "a = Add(x, x) y = Add(a, z)"
+    assert _between(given, once, again).status == "different"
+    monkeypatch.setattr(SessionSetup, "is_coarse", True)
+    assert _between(given, once, again).status == "close"
+    assert _between(given, once, "a = Add(x, z) y = Add(a, z)").status == "different"
