@@ -14,7 +14,7 @@ from support.photos import write_photo, write_photos
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine.recipe import data_files
 from surgery.model.graph import text
-from surgery.verification.inputs.given import Given, check
+from surgery.verification.inputs.given import Given, check, has_images
 from surgery.verification.inputs.spec import DataSpec, ImageSpec, InputsSpec, Place
 
 # Two rows: red, black; (10, 20, 30), white.
@@ -187,3 +187,30 @@ def test_the_keys_of_recipes_are_the_options() -> None:
 
 def _words(kind: Any) -> Sequence[str]:
     return [word for one in get_args(kind) for word in ([one] if isinstance(one, str) else _words(one))]
+
+
+@pytest.mark.parametrize(
+    ("files", "images"),
+    [
+        (["a.png"], True),
+        (["cats/a.png", "notes.txt"], True),
+        (["notes.txt"], False),
+        (["a.png", "b.npz"], False),
+        (["a.png", "set/input_0.pb"], False),
+        (["a.png", "input_0.pb"], False),
+        ([], False),
+    ],
+)
+def test_a_folder_is_of_images_without_sets_of_other_formats(files: list[str], images: bool, tmp_path: Path) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
+    assert has_images(DataSpec(tmp_path)) is images
+    assert has_images(DataSpec(tmp_path, images=ImageSpec()))
+    assert has_images(DataSpec(tmp_path / "no" / "photo.JPG"))
+    for none in (
+        DataSpec(tmp_path / "a.npz"),
+        DataSpec(tmp_path / "a.png", {}),
+        DataSpec(tmp_path / "a.png", function="f"),
+    ):
+        assert not has_images(none)

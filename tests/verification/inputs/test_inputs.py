@@ -16,7 +16,7 @@ from surgery.base.errors import UsageError
 from surgery.base.operators.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.dims import Dims, evaluate, free_names
+from surgery.verification.inputs.dims import Dims, evaluate, first_extents, free_names
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -382,6 +382,12 @@ def test_dims_of_a_recipe_are_used():
 def test_only_dims_of_a_recipe_are_tried():
     dims = Dims(("N", "S"), {"S": (8,)})
     assert {point["S"] for point in dims.ladder()} == {8}
+
+
+def test_small_extents_differ_for_each_of_many_dims():
+    for which in (0, 1):
+        extents = [*first_extents(map(str, range(40)), which).values()]
+        assert len({*extents}) == 40 and max(extents) == 2 * 39 + 11 and min(extents) >= 1
 
 
 def test_images_are_larger_than_the_reach_of_the_kernels():
