@@ -72,7 +72,7 @@ def _left_open(
 ) -> Iterator[tuple[str, Extent]]:
     """Yield the symbol that inference gave to the open dim of a Reshape, as a quotient of the numbers of elements."""
     sides = None if data is None or target is None else factors(data, target)
-    if sides is None or target is None or target.count(-1) != 1:
+    if sides is None or target is None or target.count(-1) != 1 or len(result) != len(target):
         return
     fresh = result[target.index(-1)]
     if isinstance(fresh, str) and fresh.isidentifier():
@@ -82,17 +82,14 @@ def _left_open(
 
 def _computed(node: ir.Node, elements: Shapes) -> Iterator[tuple[str, Extent]]:
     """Yield the symbols of elements that are computed one by one; a quotient is rounded towards 0."""
-    found, *operands = (elements(value) for value in (node.outputs[0], *node.inputs))
-    if found is None or None in operands:
+    found = elements(node.outputs[0])
+    operands = [one for value in node.inputs if (one := elements(value)) is not None]
+    # Of a row and a column, the places are not known.
+    if found is None or len(operands) < len(node.inputs) or any(len(one) not in (1, len(found)) for one in operands):
         return
     for place, fresh in enumerate(found):
-        parts = [f"({one[place if len(one) > 1 else 0]})" for one in operands if one]
-        if (
-            isinstance(fresh, str)
-            and fresh.isidentifier()
-            and f"({fresh})" not in parts
-            and len(parts) == len(operands)
-        ):
+        parts = [f"({one[place if len(one) > 1 else 0]})" for one in operands]
+        if isinstance(fresh, str) and fresh.isidentifier() and f"({fresh})" not in parts:
             yield fresh, _ARITHMETIC[node.op_type](parts)
 
 
@@ -101,7 +98,7 @@ def _counted(
 ) -> Iterator[tuple[str, Extent]]:
     """Yield the symbol of the length of a Slice with the step 1."""
     bounds = [elements(value) for value in node.inputs[1:]]
-    starts, ends, axes, steps = (*bounds, None, None, None)[:4]
+    starts, ends, axes, steps = (*bounds, None, None, None, None)[:4]  # before opset 10, they are attributes
     if data is None or starts is None or ends is None or any(step != 1 for step in steps or ()):
         return
     for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes):

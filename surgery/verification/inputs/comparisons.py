@@ -305,8 +305,8 @@ def _sides(pair: Pair, symbols: Sequence[str], aliases: Mapping[str, Extent], *,
     cuts off one row as it does any number, and runs near the end of a long table take long.
     """
     expression, number = pair
-    if not isinstance(expression, str):
-        return []
+    if not isinstance(expression, str) or (not isinstance(number, str) and abs(number) > EXTENTS[-1]):
+        return []  # no extent is near the end of a Slice such as the least int64
     read = Reader(dict.fromkeys(symbols, EXTENTS), aliases).read(expression)
     used = [symbol for symbol in symbols if read and symbol in read[0]]
     if not used or isinstance(number, str):

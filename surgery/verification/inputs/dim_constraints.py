@@ -164,6 +164,7 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
     elif op in traits.RECURRENT and shapes[0] and len(shapes[0]) == 3:
         yield from _batched(node, shapes)
+        yield from _weighed(shapes)
 
 
 def _broadcast(node: ir.Node, shapes: Sequence[list[Extent] | None], facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
@@ -191,6 +192,16 @@ def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterat
     flips = [name in node.attributes and bool(node.attributes[name].as_int()) for name in ("transA", "transB")]
     yield first[-2 if flips[0] else -1], second[-1 if flips[1] else -2]
     yield from zip(reversed(first[:-2]), reversed(second[:-2]))
+
+
+def _weighed(shapes: Sequence[list[Extent] | None]) -> Iterator[Pair]:
+    """Yield the features of the data paired with those of the weights, and those of the states likewise."""
+    data, inward, back = shapes[0], *(shape if shape and len(shape) == 3 else None for shape in shapes[1:3])
+    if data and inward:
+        yield data[-1], inward[-1]
+    for state in shapes[5:7]:
+        if state and back and len(state) == 3:
+            yield state[-1], back[-1]
 
 
 def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[Pair]:
