@@ -17,6 +17,7 @@ from surgery.base.operators.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.dims import Dims, evaluate, first_extents, free_names
+from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -382,6 +383,13 @@ def test_dims_of_a_recipe_are_used():
 def test_only_dims_of_a_recipe_are_tried():
     dims = Dims(("N", "S"), {"S": (8,)})
     assert {point["S"] for point in dims.ladder()} == {8}
+
+
+def test_a_given_tensor_binds_the_dims_that_can_be_chosen(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 4, 5, 6), np.float32))
+    model = _model("g (float[N,M,5,P] x, float[N,Q] z) => (float[N,Q] y) { y = Neg(z) }")
+    plan = FeedPlan(onnx.load_model_from_string(model), InputsSpec(tensors={"x": TensorSpec(file=tmp_path / "x.npy")}))
+    assert plan.dims.wishes == {"N": (3,), "M": (4,), "P": (6,)}
 
 
 def test_small_extents_differ_for_each_of_many_dims():
