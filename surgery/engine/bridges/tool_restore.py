@@ -164,8 +164,6 @@ def _same(old: onnx.NodeProto, new: onnx.NodeProto, versions: Mapping[str, int])
     if _trimmed(old.input) != _trimmed(new.input) or _trimmed(old.output) != _trimmed(new.output):
         return False
     olds, news = ({attribute.name: _value(attribute) for attribute in node.attribute} for node in (old, new))
-    if olds == news:
-        return True
     domain, op = _operator(old)
     defaults = _defaults(op, domain, versions.get(domain, 0))
     return {**defaults, **olds} == {**defaults, **news}

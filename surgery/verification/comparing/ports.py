@@ -180,7 +180,10 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
                 continue
             name, inner = port.name, next(fresh)
             rename_values(graph, {name: inner})
-            port.name, port.type.tensor_type.elem_type = name, other
+            # An input may be an output, too.
+            for same in (*graph.input, *graph.output):
+                if same.name == inner:
+                    same.name, same.type.tensor_type.elem_type = name, other
             ends = (name, inner, own) if is_input else (inner, name, other)
             cast = onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=ends[2])
             graph.node.insert(0 if is_input else len(graph.node), cast)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx.parser
 import pytest
 from support.breadth import sampled
@@ -17,7 +19,7 @@ from surgery.engine.registry.declare import graph_pass
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.comparisons import Made, _attributes, _ExtentNumbers, _may_cross
+from surgery.verification.inputs.comparisons import Made, _attributes, _ExtentNumbers, _listed, _may_cross
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -160,6 +162,24 @@ def test_the_numbers_that_a_node_compares(op: str, operands: list[str | None], p
     stored = {"s": ["B", "N", 5], "n": ["N"], "z": [0], "o": [1], "c": [77], "back": [-77]}
     numbers: _ExtentNumbers[str] = _ExtentNumbers({"x": ["B", "N", 5]}.get, stored.get, lambda _: None)
     assert [*numbers.pairs(op, operands)] == pairs
+
+
+@pytest.mark.parametrize(
+    ("array", "numbers"),
+    [
+        (np.int64([[3, -4]]), [3, -4]),
+        (np.float32([2, 2.5]), [2, 2.5]),
+        (np.uint8(7), [7]),
+        (np.arange(16), [*range(16)]),
+        (np.arange(17), None),
+        (np.array([True]), None),
+        (np.float32([1, np.inf]), None),
+        (np.float32([np.nan]), None),
+    ],
+)
+def test_numbers_of_small_tensors_are_read(array: Any, numbers: list[float] | None) -> None:
+    found = _listed(array)
+    assert found == numbers and [type(one) for one in found or []] == [type(one) for one in numbers or []]
 
 
 def test_a_table_is_sliced_to_all_of_its_rows() -> None:

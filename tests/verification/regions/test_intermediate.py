@@ -345,3 +345,30 @@ def test_a_value_that_varies_from_run_to_run_shows_nothing(again, kept):
     )
     assert inner_values.Inside._compare(inside, ["a", "b"], []) == dict.fromkeys(kept, different)
     assert not observed
+
+
+@pytest.mark.parametrize(
+    ("together", "cost", "compared"),
+    [
+        (1000, 0.0, [("abc", 3)]),
+        (180, 0.0, [("abc", 3)]),
+        (179, 0.0, [("abc", 2)]),
+        (100, 0.0, [("ab", 2), ("c", 2)]),
+        (60, 0.0, [("ab", 2), ("c", 2)]),
+        (59, 0.0, [("a", 2), ("b", 2), ("c", 2)]),
+        (1000, 9.0, [("abc", 2)]),
+    ],
+)
+def test_values_are_compared_in_batches_on_as_many_runs_as_are_cheap(monkeypatch, together, cost, compared):
+    monkeypatch.setattr(inner_values, "TOGETHER", together)
+    every = [SimpleNamespace(binding=number) for number in range(3)]
+    inputs = SimpleNamespace(cost=lambda binding: cost if binding == 0 else 9.0)
+    found = []
+    inside = SimpleNamespace(
+        sizes={"a": 10, "b": 20, "c": 30},
+        setting=SimpleNamespace(runs=every, original=SimpleNamespace(inputs=inputs)),
+        runs=every[:2],
+        _compare=lambda names, runs: found.append(("".join(names), len(runs))) or dict.fromkeys(names, True),
+    )
+    assert [*inner_values.Inside.compare(inside, "abc")] == [*"abc"]
+    assert found == compared
