@@ -24,7 +24,8 @@ class Domain:
 
     `mask` requires a 1 in each row, so that no row is masked out completely. `marks` are elements at which the
     computation of the graph changes its behavior, and `sizes` are magnitudes below which it does; they do not limit the
-    legal elements. `also` are additional legal integers.
+    legal elements. `also` are additional legal integers. The choices are all that is legal, unless the domain
+    `is_open`: then others are, too, but of less interest.
     """
 
     low: float | None = None
@@ -35,6 +36,7 @@ class Domain:
     marks: Marks = ()
     sizes: Marks = ()
     also: tuple[int, ...] = ()
+    is_open: bool = False
 
     @property
     def limited(self) -> bool:
@@ -45,6 +47,8 @@ class Domain:
         """Return the elements that are legal for both; if there are none, those of the first one."""
         if self.draw is not None or other.draw is not None:
             return self if self.draw is not None else other
+        if self.is_open or other.is_open:
+            return self._with_interest(other)
         if self.choices is not None or other.choices is not None:
             first, second = (self, other) if self.choices is not None else (other, self)
             kept = tuple(item for item in first.choices or () if second.allows(item))
@@ -55,9 +59,17 @@ class Domain:
             return self
         return Domain(low, high, mask=self.mask or other.mask)
 
+    def _with_interest(self, other: Domain) -> Domain:
+        """Return the elements of interest for either that are legal for both; if there are none, the legal ones."""
+        if self.is_open and other.is_open:
+            return replace(self, choices=tuple(dict.fromkeys([*(self.choices or ()), *(other.choices or ())])))
+        interest, legal = (self, other) if self.is_open else (other, self)
+        kept = tuple(item for item in interest.choices or () if legal.choices is None and legal.allows(item))
+        return replace(legal, choices=kept) if kept else legal
+
     def allows(self, item: Any) -> bool:
         """Return whether an element is legal."""
-        if self.choices is not None:
+        if self.choices is not None and not self.is_open:
             return item in self.choices
         if isinstance(item, str):
             return True

@@ -239,7 +239,7 @@ def _from_attribute(*names: str) -> Rule:
             if known is not None and len(known):
                 items: list[Any] = [item.decode() if isinstance(item, bytes) else item for item in known]
                 other: Any = "unknown" if isinstance(items[0], str) else max(items) + 1
-                return Domain(choices=(*items, other))
+                return Domain(choices=(*items, other), is_open=True)
         return None
 
     return rule
@@ -261,13 +261,14 @@ def _around_stopwords(use: InputUse) -> Domain | None:
     """Return the stop words of the node, in several spellings, and other words."""
     words = [word.decode() for word in use.attr("stopwords", [])]
     spellings = [change(word) for word in words for change in (str, str.upper, str.lower, str.swapcase, str.title)]
-    return Domain(choices=tuple(dict.fromkeys([*spellings, "other", "WORDS", "ÉTÉ", "straße"])))
+    return Domain(choices=tuple(dict.fromkeys([*spellings, "other", "WORDS", "ÉTÉ", "straße"])), is_open=True)
 
 
 def _around_delimiter(use: InputUse) -> Domain | None:
     """Return texts with the delimiter inside, at the ends, twice in a row, or not at all."""
     mark = use.attr("delimiter", "") or " "
-    return Domain(choices=(f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""))
+    texts = f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""
+    return Domain(choices=texts, is_open=True)
 
 
 def _number_as_text(use: InputUse) -> Domain | None:
