@@ -14,7 +14,7 @@ from surgery.verification.comparing.output_judge import VACUOUS
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions import regional_verdict
 from surgery.verification.regions.regions import Region
-from surgery.verification.regions.target_descent import descend
+from surgery.verification.regions.target_descent import descend, trimmed
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -308,3 +308,29 @@ def test_a_piece_has_the_functions_and_the_weights_that_it_reads() -> None:
     assert [tensor.name for tensor in piece.after.graph.initializer] == []
     assert [node.op_type for node in piece.after.graph.node] == ["Relu", "Add", "twice", "Identity"]
     assert piece.before.ir_version == 4 and len(piece.before.opset_import) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "targets"),
+    [
+        (ONE, OTHER, ("b/0",)),
+        (CHAIN + "b = Mul(a, two) y = Mul(b, k) }", CHAIN + "e = Add(a, a) y = Mul(e, l) }", ("b/0",)),
+        (CHAIN + "b = Mul(a, two) y = Neg(b) }", CHAIN + "e = Add(a, a) y = Abs(e) }", None),
+        (CHAIN + "y = Mul(a, two) }", CHAIN + "y = Mul(a, l) }", None),
+        (CHAIN + "y = Mul(a, two) }", CHAIN + "y = Mul(a, two) }", None),
+        (
+            CHAIN + "b = Mul(a, two) i = Sin(z) y = Sub(b, i) }",
+            CHAIN + "e = Add(a, a) j = Cos(z) y = Sub(e, j) }",
+            ("b/0", "i/1"),
+        ),
+    ],
+    ids=["after the same operators", "with equal weights", "another end", "another weight", "the same", "two places"],
+)
+def test_a_region_is_trimmed_to_where_its_operators_differ(
+    before: str, after: str, targets: tuple[str, ...] | None
+) -> None:
+    first, second = (
+        text.parse(one.replace("{2}>", f"{{2}}, float {k} = {{3}}>")) for one, k in ((before, "k"), (after, "l"))
+    )
+    found = trimmed(Region(("y",), ("y",), ("x", "z"), first, second, 9))
+    assert (found and found.targets) == targets
