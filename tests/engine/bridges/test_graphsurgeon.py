@@ -97,6 +97,23 @@ def test_a_constant_that_a_function_gets_is_written_before_its_nodes() -> None:
     onnx.checker.check_model(back, full_check=True)
 
 
+def test_a_new_constant_with_sparse_values_stays_sparse() -> None:
+    model = text.parse("g (float[5] x) => (float[5] y) { y = Add(x, s) }")
+    values = helper.make_tensor("s", 1, [2], [1.0, 2.0])
+    indices = helper.make_tensor("", onnx.TensorProto.INT64, [2], [0, 3])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [5]))
+
+    def edit(graph: gs.Graph) -> gs.Graph:
+        (node,) = graph.nodes
+        node.inputs[1] = gs.Constant("copy", node.inputs[1]._values)
+        return graph
+
+    _, back = carried(model, edit)
+    (sparse,) = back.graph.sparse_initializer
+    assert sparse.values.name == "copy" and sparse.dims == [5] and not back.graph.initializer
+    assert to_array(sparse.values).tolist() == [1, 2] and to_array(sparse.indices).tolist() == [0, 3]
+
+
 def test_names_docs_and_declarations_of_kept_values_are_restored() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     model.graph.doc_string, model.doc_string = "the graph", "the model"

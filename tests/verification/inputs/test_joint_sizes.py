@@ -8,9 +8,11 @@ import pytest
 from support.breadth import sampled
 
 from surgery.verification.inputs.admissible import MOST
+from surgery.verification.inputs.demands import Demand
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.feed_plan import FeedPlan
+from surgery.verification.inputs.joint import _groups, _shared, renamed, written
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -218,3 +220,35 @@ def test_a_size_that_another_one_decides_moves_with_it():
         c = Concat<axis = 0>(x, x)  s = Slice(c, one, end)  y = MatMul(s, z) }"""
     points = _points(_prepared(_model(body)))
     assert points[0] == {"N": 2, "M": 3} and {"N": 3, "M": 5} in points
+
+
+def test_dims_that_share_demands_are_solved_together() -> None:
+    first, second, third, fourth = (Demand(name, 1) for name in "abcd")
+    shared = [
+        (first, frozenset({"H", "W"})),
+        (second, frozenset({"N", "T"})),
+        (third, frozenset({"K", "L"})),
+        (fourth, frozenset({"W", "T"})),
+    ]
+    groups = [*_groups(shared, [*"NTHWKL"])]
+    assert groups == [(["K", "L"], [third]), ([*"NTHW"], [second, first, fourth])]
+    assert [*_groups([], ["N"])] == []
+
+
+def test_demands_that_always_hold_or_are_on_one_dim_are_left_out() -> None:
+    demands = [
+        Demand("N", 4),
+        Demand("N*W", "W*N"),
+        Demand("N*W", 12),
+        Demand("alias", "W", least=True),
+        Demand("N + W", 2, least=True),
+    ]
+    found = [*_shared(["N", "W"], demands, {"alias": "N"})]
+    assert found == [(demands[2], {"N", "W"}), (demands[3], {"N", "W"})]
+
+
+def test_a_demand_is_written_in_terms_of_dims() -> None:
+    assert written(Demand("a * N", 3), {"a": "W + 1"}) == "(W + 1) * N = 3"
+    assert written(Demand("N", "a", least=True), {"a": "b", "b": "W"}) == "N >= ((W))"
+    assert written(Demand("N", "c"), {"c": "x" * 5000}) == "N = c"
+    assert renamed("ab + a*b2", {"a": "N", "b2": "W", "b": "no"}) == "ab + N*W"
