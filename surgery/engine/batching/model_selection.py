@@ -139,7 +139,8 @@ def _objects(source: str, choice: ModelSelection) -> list[Entry]:
     base = _base(source)
     for listed in listing.list_files(source):
         path = listed.url.split("::")[0]
-        name = path[len(base) :].lstrip("/") if path.startswith(base) else ""
+        # The name of the object itself has no query, which may contain credentials.
+        name = path[len(base) :].lstrip("/") if path.startswith(base) and listed.url != source else ""
         name = name or urls.name_of(listed.url)
         if choice.takes(name) and (name.endswith(SUFFIX) or listed.url == source):
             name = name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
