@@ -6,17 +6,22 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, islice
+from typing import TYPE_CHECKING
 
 from surgery.base.operators import traits
 from surgery.base.operators.cost import PROBE, PROBE_NODE
-from surgery.base.operators.use import Index
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
 from surgery.verification.inputs.feed_plan import PROFILES, Binding, DimKey, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, SECOND, TRIVIAL
+
+if TYPE_CHECKING:
+    import onnx
 
 Probe = Callable[[Binding], "str | None"]
 """Runs the original with a binding; returns None if that succeeds, else the runtime's message."""
@@ -368,9 +373,17 @@ class _SizeSearch:
         self.probes += 1
         if self._is_too_large(binding.dims):
             return f"its inputs have more than {_MOST_ELEMENTS:,} elements; give sizes with --dims"
+        nodes = self._reflecting
+        message = reflected_too_far(self.plan.index, nodes, self.shapes(binding)) if nodes else None
+        if message is not None:
+            return message
         message = self.probe(binding)
         self.seconds += PROBE + PROBE_NODE * self.plan.nodes + self.cost(binding)
         return message
+
+    @cached_property
+    def _reflecting(self) -> list[onnx.NodeProto]:
+        return reflecting(self.plan.index)
 
     def _is_too_large(self, dims: Mapping[str, int]) -> bool:
         """Return whether the inputs of dims that nobody asked for take too much memory."""
@@ -424,3 +437,36 @@ def _moved(name: str, first: _Shapes, second: _Shapes) -> list[int]:
     """Return the axes of an image, without batch and channels, that differ between two runs."""
     one, other = first.get(name, ()), second.get(name, ())
     return [axis for axis in range(2, len(one)) if len(one) == len(other) and one[axis] != other[axis]]
+
+
+def reflecting(index: Index) -> list[onnx.NodeProto]:
+    """Return the nodes of a model that reflect their input."""
+    pads = [node for node, _ in index.nodes if node.op_type == "Pad" and not node.domain]
+    return [node for node in pads if any(one.name == "mode" and one.s == b"reflect" for one in node.attribute)]
+
+
+def reflected_too_far(index: Index, nodes: Sequence[onnx.NodeProto], shapes: _Shapes) -> str | None:
+    """Return which node reflects an axis that is too short, given the shapes of one run; None if none does.
+
+    ONNX Runtime up to 1.24 runs it, and pads with what is beyond the tensor.
+    """
+    view = TypedIndex(index, {name: tuple(shape) for name, shape in shapes.items()})
+    for node in nodes:
+        data = view.shape(node.input[0])
+        pads, axes = _pads(node, view)
+        if not data or len(pads) != 2 * len(axes or data):
+            continue
+        for place, axis in enumerate(axes or range(len(data))):
+            most = max(pads[place], pads[place + len(pads) // 2])
+            if most >= max(1, data[axis]):
+                return f"Pad '{node.name or node.output[0]}': an axis of {data[axis]} is reflected by {most}"
+    return None
+
+
+def _pads(node: onnx.NodeProto, view: TypedIndex) -> tuple[list[int], list[int]]:
+    """Return the pads of a node and the axes that they are for, if both are constant; no axes means all."""
+    given = [view.constant(node.input[place]) if place < len(node.input) else None for place in (1, 3)]
+    if len(node.input) > 3 and node.input[3] and given[1] is None:
+        return [], []
+    pads, axes = ([] if one is None else [int(item) for item in one.reshape(-1)] for one in given)
+    return pads or [item for one in node.attribute if one.name == "pads" for item in one.ints], axes
