@@ -45,6 +45,7 @@ class Scheme:
     percentile: float = 99.999
     correct_bias: bool = True
     margin: float = 1.0
+    integer_biases: bool = True
 
 
 class Quantizer:
@@ -126,9 +127,13 @@ class Quantizer:
         held = stored(weight)
         key = ("weight", held, axis, scales.tobytes())
         new.set_input(node, position, self._pairs.dequantized(node, held[0].name, key, tensors, axis, new))
-        if made.shift.any():
+        is_shifted = bool(made.shift.any())
+        if is_shifted:
             bias = (0.0 if bias is None else bias) - made.shift
-        if bias is not None:
+        if bias is not None and not self.scheme.integer_biases:
+            if is_shifted:
+                new.set_input(node, 2, new.constant(bias.astype(np.float32), _bias_name(unit)))
+        elif bias is not None:
             self._set_bias(unit, bias, np.float32(data_scale) * scales, None if axis is None else 0, new)
 
     def _zero_points(self, scales: Array) -> Array:
@@ -136,14 +141,12 @@ class Quantizer:
         return np.full(scales.shape, kind.middle, kind.dtype)
 
     def _set_bias(self, unit: Unit, bias: Array, step: Array, axis: int | None, new: Builder) -> None:
-        node = unit.node
-        old = None if unit.bias is None else node.required_input(unit.bias)
         integers = np.rint(bias / np.asarray(step, np.float64)).astype(np.int32)
-        if old is None and not integers.any():
+        if unit.bias is None and not integers.any():
             return
-        tensors = integers, np.asarray(step)
-        name = f"{node.required_input(1).name}_bias" if old is None else stored(old)[0].name
-        new.set_input(node, 2, self._pairs.dequantized(node, name, ("bias", node), tensors, axis, new))
+        tensors, name = (integers, np.asarray(step)), _bias_name(unit)
+        made = self._pairs.dequantized(unit.node, name, ("bias", unit.node), tensors, axis, new)
+        new.set_input(unit.node, 2, made)
 
     def _weight(self, unit: Unit, weight: Value, axis: int | None, bias: Array | None, data_scale: float) -> Constants:
         """Return a quantized weight, with scales that are large enough for the bias to fit into int32."""
@@ -185,6 +188,13 @@ def _searched(found: Statistics, scheme: Scheme) -> Range:
     return choose_range(
         found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric
     )
+
+
+def _bias_name(unit: Unit) -> str:
+    """Return the name of the bias of an operator, or one for a bias that it does not have yet."""
+    if unit.bias is None:
+        return f"{unit.node.required_input(1).name}_bias"
+    return stored(unit.node.required_input(unit.bias))[0].name
 
 
 def _vector(bias: Value, weight: Value, axis: int | None) -> Array:

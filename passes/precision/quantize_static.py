@@ -24,10 +24,10 @@ def quantize_static(
     ops: tuple[Operator, ...] = OPERATORS,
     nodes: NodeSelector | None = None,
     exclude: NodeSelector | None = None,
-    activation_type: Literal["uint8", "int8", "uint16", "int16"] = "uint8",
+    activation_type: Literal["uint8", "int8", "uint16", "int16"] | None = None,
     weight_type: Literal["int8", "uint8"] = "int8",
     per_channel: bool = True,
-    symmetric: bool = False,
+    symmetric: bool | None = None,
     reduce_range: bool | None = None,
     method: Method = "minmax",
     percentile: float = 99.999,
@@ -54,13 +54,13 @@ def quantize_static(
         ops: The operators to quantize.
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
-        activation_type: The type of activations. uint8 is the fastest with int8 weights on x86; other hardware needs
-            int8. 16 bits, for accuracy (a16w8), need opset 21; before it they are written with operators of
-            com.microsoft, if the target has them. ONNX Runtime computes them in float32.
+        activation_type: The type of activations, by default uint8, which is the fastest with int8 weights on x86, or
+            int8 where the target has no uint8. 16 bits, for accuracy (a16w8), need opset 21; before it they are written
+            with operators of com.microsoft, if the target has them. ONNX Runtime computes them in float32.
         weight_type: The type of weights, which are symmetric around their zero point.
         per_channel: One scale per output channel instead of one per weight; not slower.
-        symmetric: Place the zero point of activations in the middle of the range, as some accelerators require. A Relu
-        then stays.
+        symmetric: Place the zero point of activations in the middle of the range. A Relu then stays. By default, this
+            is done where the target needs zero points of 0, as TensorRT does.
         reduce_range: Use 7 bits of the weights, because on x86 CPUs without VNNI sums of two products of uint8 and int8
             saturate at 16 bits. By default the installed ONNX Runtime is tested, and if it saturates, scales are as
             large as neighboring weights need: this loses less, but the result suits such CPUs only if it is created on
@@ -81,19 +81,21 @@ def quantize_static(
     """
     if margin is not None and margin < 1.0:
         raise UsageError("the margin is below 1", todo="give 1 to cover what was measured, or more")
-    kind = integer_type(activation_type)
-    found = {node: _read(graph, node, activation_type, min_size) for node in chosen(graph, ops, nodes, exclude)}
+    type_name = activation_type or ("uint8" if _dequantizes(graph, "uint8") else "int8")
+    kind = integer_type(type_name)
+    found = {node: _read(graph, node, type_name, min_size) for node in chosen(graph, ops, nodes, exclude)}
     units = {node: unit for node, unit in found.items() if isinstance(unit, Unit)}
     kept = connected(units)
     scheme = Scheme(
         kind,
-        of_weights(weight_type, activation_type, reduce_range),
+        of_weights(weight_type, type_name, reduce_range),
         per_channel,
-        symmetric,
+        _needs_zeros(graph) if symmetric is None else symmetric,
         method,
         percentile,
         correct_bias,
         margin if margin is not None else DRAWN_MARGIN if graph.is_calibration_drawn else 1.0,
+        _dequantizes(graph, "int32"),
     )
     quantizer = Quantizer(graph, scheme, [unit for node, unit in units.items() if node in kept])
     for node, unit in found.items():
@@ -107,6 +109,18 @@ def quantize_static(
     refuse_fused(graph, "FusedConv", "FusedGemm", "FusedMatMul")
 
 
+def _dequantizes(graph: Graph, kind: str, domain: str = "") -> bool:
+    """Return whether the target has a DequantizeLinear of a type, if it lists any."""
+    rows = graph.target.operators.get((domain, "DequantizeLinear"), ())
+    return not rows or any(row.takes(0, kind) for row in rows)
+
+
+def _needs_zeros(graph: Graph) -> bool:
+    """Return whether the target takes no zero points but 0."""
+    rows = graph.target.operators.get(("", "DequantizeLinear"), ())
+    return bool(rows) and all("x_zero_point" in row.zeros for row in rows)
+
+
 def _require_type(graph: Graph, kind: str) -> None:
     """Refuse activations of 16 bits that the target cannot hold."""
     if graph.target.name == "standard" or STANDARD[kind] == STANDARD["uint8"]:
@@ -114,8 +128,7 @@ def _require_type(graph: Graph, kind: str) -> None:
     domain = "" if graph.opset >= STANDARD[kind] else "com.microsoft"
     if domain and not graph.target.has("com.microsoft::DequantizeLinear"):
         raise Refusal("16-bit activations need opset 21, as the target has no com.microsoft::DequantizeLinear")
-    rows = graph.target.operators.get((domain, "DequantizeLinear"), ())
-    if rows and not any(row.takes(0, kind) for row in rows):
+    if not _dequantizes(graph, kind, domain):
         raise Refusal("the target has no DequantizeLinear of 16 bits")
 
 

@@ -210,6 +210,9 @@ def _constants(node: Node, name: str, row: Support) -> Reason | None:
         if parameter.name in row.constant and not value.is_constant:
             words = f"{name} with an input '{parameter.name}' that is not constant"
             return Reason("constant", name, words, parameter.name)
+        if parameter.name in row.zeros and (value.constant is None or value.constant.any()):
+            words = f"{name} with an input '{parameter.name}' that is not 0"
+            return Reason("zeros", name, words, parameter.name)
     return None
 
 

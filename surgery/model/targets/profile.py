@@ -72,6 +72,7 @@ class Operator(_Section):
     )
     rank: Range = Field(ANY_RANK, description="The number of dims of the first input.")
     constant: Texts = Field((), description="Inputs, by name, that must be constants.")
+    zeros: Texts = Field((), description="Inputs, by name, that must be absent, or constants whose elements are all 0.")
     attributes: Annotated[
         dict[str, Annotated[tuple[Any, ...], BeforeValidator(_texts, json_schema_input_type=Any)]], Field()
     ] = Field({}, description="Values that are run, by attribute. An attribute that is absent has its default.")
@@ -80,7 +81,7 @@ class Operator(_Section):
     def support(self) -> Support:
         """Return the operator as a row of a target."""
         types = {variable: frozenset(names) for variable, names in self.types.items()}
-        return Support(self.versions, types, self.rank, self.constant, self.attributes, self.outputs)
+        return Support(self.versions, types, self.rank, self.constant, self.zeros, self.attributes, self.outputs)
 
 
 class Limit(_Section):
@@ -256,16 +257,21 @@ def _wrong(profile: Profile) -> Iterator[Wrong]:
             yield DocumentPath(["operators", name], key=True), words
             continue
         for number, row in enumerate(rows):
-            here = ["operators", name, number]
-            for one in row.constant:
-                if words := parameters(domain, op, one):
-                    yield DocumentPath([*here, "constant"]), words
-            for one in row.attributes:
-                if words := attribute(domain, op, one):
-                    yield DocumentPath([*here, "attributes", one], key=True), words
+            yield from _wrong_in_row(row, domain, op, ["operators", name, number])
     for name in profile.excluded:
         if words := operator(*_key(name), profile.opset[1]):
             yield DocumentPath(["excluded", name], key=True), words
+
+
+def _wrong_in_row(row: Operator, domain: str, op: str, here: list[str | int]) -> Iterator[Wrong]:
+    """Yield the inputs and attributes in a row, which is `here` in the document, that the operator does not have."""
+    for key, inputs in (("constant", row.constant), ("zeros", row.zeros)):
+        for one in inputs:
+            if words := parameters(domain, op, one):
+                yield DocumentPath([*here, key]), words
+    for one in row.attributes:
+        if words := attribute(domain, op, one):
+            yield DocumentPath([*here, "attributes", one], key=True), words
 
 
 def _key(name: str) -> Key:

@@ -23,14 +23,15 @@ class Support:
     """The supported part of one operator: the first and the last version, and the types of each type variable.
 
     If there are no types, they are unknown, and all are accepted. `rank` bounds the rank of the first input, `constant`
-    has the inputs that must be constants, `attributes` the supported values, and `outputs` the maximum number of
-    outputs.
+    has the inputs that must be constants, `zeros` those whose elements must all be 0, `attributes` the supported
+    values, and `outputs` the maximum number of outputs.
     """
 
     versions: tuple[int, int] = ANY_VERSION
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     rank: tuple[int, int] = ANY_RANK
     constant: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     outputs: int = MANY
 

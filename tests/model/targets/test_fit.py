@@ -56,6 +56,10 @@ def test_an_operator_that_is_not_listed(tmp_path: Path) -> None:
         ("Relu: {rank: [2, 4]}", "Relu(x)", None),
         ("Add: {constant: [B]}", "Add(x, x)", "Add with an input 'B' that is not constant"),
         ("Add: {constant: [B]}", "Add(x, w)", None),
+        ("Add: {zeros: [B]}", "Add(x, w)", "Add with an input 'B' that is not 0"),
+        ("Add: {zeros: [B]}", "Add(x, x)", "Add with an input 'B' that is not 0"),
+        ("Add: {zeros: [B]}", "Add(x, z)", None),
+        ("Clip: {zeros: [max]}", "Clip(x)", None),
         ("LeakyRelu: {attributes: {alpha: 0.5}}", "LeakyRelu(x)", "LeakyRelu with alpha 0.01"),
         ("LeakyRelu: {attributes: {alpha: [0.5, 0.25]}}", "LeakyRelu<alpha=0.25>(x)", None),
         ("Transpose: {attributes: {perm: [[0, 1]]}}", "Transpose<perm=[1,0]>(x)", "Transpose with perm [1, 0]"),
@@ -63,7 +67,8 @@ def test_an_operator_that_is_not_listed(tmp_path: Path) -> None:
     ],
 )
 def test_each_restriction_of_an_operator(tmp_path: Path, row: str, node: str, expected: str | None) -> None:
-    body = f"g (float[4,4] x) => (float[4,4] y) <float[4,4] w = {{{', '.join(['1'] * 16)}}}> {{ y = {node} }}"
+    constants = "float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}, float z = {0}"
+    body = f"g (float[4,4] x) => (float[4,4] y) <{constants}> {{ y = {node} }}"
     found = told(look(tmp_path, f"target: mine\noperators:\n  {row}\n", body))
     assert len(found) == (expected is not None)
     assert expected is None or found[0][0].startswith(expected)

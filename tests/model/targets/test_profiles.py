@@ -180,6 +180,7 @@ operators:
   Gelu:
   Reshape: {constant: [shap]}
   Resize: {attributes: {mdoe: [nearest]}}
+  DequantizeLinear: {zeros: [zero_point]}
 excluded: {Looop: no}
 """
     assert mistakes(tmp_path, text) == [
@@ -187,7 +188,8 @@ excluded: {Looop: no}
         "5:3: Gelu exists since opset 20, after `opset`",
         "6:23: Reshape has no input 'shap'; did you mean 'shape'?",
         "7:25: Resize has no attribute 'mdoe'; did you mean 'mode'?",
-        "8:12: ONNX has no operator 'Looop'; did you mean 'Loop'?",
+        "8:29: DequantizeLinear has no input 'zero_point'; did you mean 'x_zero_point'?",
+        "9:12: ONNX has no operator 'Looop'; did you mean 'Loop'?",
     ]
 
 
