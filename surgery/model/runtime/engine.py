@@ -70,6 +70,9 @@ TITLES = {name: kind.title for name, kind in _KINDS.items()}
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
 """A C++ source file, line and function, as the prefix of runtime messages."""
 
+_CALL = re.compile(r'In Node, \("([^"]*)", (\w+), .*?\) -> \(.*?\) ?, (?:Error )?', re.DOTALL)
+"""A node with all its inputs and outputs, before what is wrong with it: its name and operator."""
+
 _NODE = re.compile(r"while running (\w+) node\. Name:'([^']+)'")
 """The operator and the name of the node that failed."""
 
@@ -290,7 +293,7 @@ def shorten_native(message: str) -> str:
 
     The name of the node that failed comes first.
     """
-    text = shorten(_SOURCE.sub("", message))
+    text = shorten(_CALL.sub(r"\2 '\1': ", _SOURCE.sub("", message)))
     node = _NODE.search(message)
     for marker in (
         "Status Message: ",
