@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from surgery.base.errors import counted
 from surgery.interface.command_line import _output
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def main(arguments: argparse.Namespace) -> int:
         return 0 if found.ok else 1
     if not arguments.quiet:
         _show(found.findings)
-    notes = sum(one.level == "note" for one in found.findings)
+    notes = counted(sum(one.level == "note" for one in found.findings), "note")
     broken = sum(one.level == "broken" for one in found.findings)
-    _output.write(f"{broken} broken, {notes} notes" if broken else f"no problems; {notes} notes")
+    _output.write(f"{broken} broken, {notes}" if broken else f"no problems; {notes}")
     return 0 if found.ok else 1
 
 

@@ -102,3 +102,9 @@ def test_a_trust_list_with_mistakes_is_broken(
     assert "broken  trust" in out and "config.yaml:1:9" in out
     # A check that fails is a finding, and not the end.
     assert "internal error: RuntimeError: no such thing" in out and "2 broken, 0 notes" in out
+
+
+def test_one_note_is_no_plural(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", {"other": lambda: [("note", "look", "")]})
+    assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no problems; 1 note"
