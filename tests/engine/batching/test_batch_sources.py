@@ -12,6 +12,7 @@ import pytest
 from support.batches import write
 
 from surgery.base.errors import UsageError
+from surgery.engine.batching import folders
 from surgery.engine.batching.model_selection import ModelSelection, entries
 
 
@@ -172,3 +173,14 @@ def test_a_source_without_models_is_an_error(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UsageError, match=what):
             names(tmp_path / source, output=tmp_path)
+
+
+@pytest.mark.parametrize("look", [folders._exists, folders._is_file, folders._names])
+def test_what_cannot_be_read_is_reported_and_what_is_not_there_is_not(look: Callable[..., Any], tmp_path: Path) -> None:
+    reported: list[OSError] = []
+    assert not look(tmp_path / "nothing", reported.append) and not reported
+    assert not look(tmp_path / ("long" * 100), reported.append)
+    assert [error.errno for error in reported] == [errno.ENAMETOOLONG]
+    (tmp_path / "a.onnx").write_bytes(b"")
+    place = tmp_path if look is folders._names else tmp_path / "a.onnx"
+    assert look(place, reported.append) and len(reported) == 1

@@ -109,3 +109,7 @@ def test_one_model_is_not_plural() -> None:
     said = corpus.headline(compare(before, after))
     assert said.startswith("1 model changed and got worse, 1 is the same; ")
     assert said.endswith("in the 2 models that both have done")
+
+
+def test_the_report_has_its_version() -> None:
+    assert compare([], []).to_json()["format_version"] == 1

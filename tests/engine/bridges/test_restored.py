@@ -96,3 +96,18 @@ def test_an_output_keeps_its_type_unless_the_tool_contradicts_it(made: onnx.Type
     before.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(FLOATS))
     result = tool_restore.restore(before, changed).graph.output[0].type
     assert (result == before.graph.output[0].type) is (made.WhichOneof("value") in (None, "sequence_type"))
+
+
+def test_declarations_of_values_stay_as_long_as_nodes_do() -> None:
+    before = text.parse("g (float[N,4] x) => (float[N,4] y) { a = Relu(x) b = Neg(a) y = Exp(b) }")
+    for name in "ab":
+        before.graph.value_info.append(onnx.helper.make_tensor_value_info(name, 1, ["N", 4]))
+    made = copy.deepcopy(before)
+    made.graph.node[1].input[0] = "x"  # the tool declares nothing
+    del made.graph.value_info[:]
+    after = tool_restore.restore(before, made)
+    assert [entry.name for entry in after.graph.value_info] == ["a"]
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("b", 1, ["N", 4]))
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("a", 1, ["N", 5]))
+    after = tool_restore.restore(before, made)
+    assert [entry.name for entry in after.graph.value_info] == ["b"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.writer import Remarked, bare, flow, written
 from surgery.engine.yaml.source import documents
 
@@ -82,3 +83,8 @@ def test_values_as_json_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     given = {"a": (Path("b"), Remarked([1], "one")), "c": None}
     assert bare(given) == {"a": [str(tmp_path / "b"), [1]], "c": None}
+
+
+@pytest.mark.parametrize(("condition", "value"), [("== 3", 3), (">= 3", ">= 3"), ("< 4", "< 4")])
+def test_a_condition_on_a_count_is_a_number_if_it_is_equality(condition: str, value: Any) -> None:
+    assert bare(CountCondition.parse(condition)) == value

@@ -15,6 +15,7 @@ from surgery.verification.inputs.aliases import aliases
 from surgery.verification.inputs.broadcasts import meeting
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.demands import Demand, demands
+from surgery.verification.inputs.dim_constraints import _weighed
 from surgery.verification.inputs.factors import factors, product
 
 Dims = list[Any]
@@ -338,3 +339,17 @@ def test_the_total_length_is_the_sum_of_the_past_and_the_new_positions() -> None
     assert [*contrib_pairs(node, [Q], elements)] == [("t", "S")] and asked == [6]
     assert next(contrib_pairs(node, [Q, None, None, PAST], elements)) == ("t", "(P) + (S)")
     assert [*contrib_pairs(node, [None], elements)] == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "pairs"),
+    [
+        ([["T", "N", "F"], [1, 8, "G"], [1, 8, "H"]], [("F", "G")]),
+        ([["T", "N", "F"], [1, 8, "G"], [1, 8, "H"], None, None, [1, "N", "S"]], [("F", "G"), ("S", "H")]),
+        ([["T", "N", "F"], None, [1, 8, "H"], None, None, [1, "N", "S"], [1, "N", "C"]], [("S", "H"), ("C", "H")]),
+        ([None, [1, 8, "G"], None, None, None, [1, "N", "S"]], []),
+        ([["T", "N", "F"], [8, "G"], [1, 8, "H"], None, None, ["S"]], []),
+    ],
+)
+def test_weights_of_recurrent_operators_decide_features(shapes: Any, pairs: Any) -> None:
+    assert [*_weighed(shapes)] == pairs

@@ -10,12 +10,14 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from surgery.base.operators.domain import MASK
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.dims import calculate
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.search import Found
+from surgery.verification.regions.region_feeding import _domain_of
 from surgery.verification.regions.region_values import Form, Point, Values
 from surgery.verification.regions.regions import Region, nudged
 from surgery.verification.regions.tried_bindings import bindings
@@ -84,3 +86,21 @@ def test_a_nudged_value_keeps_its_type():
         model = nudged(piece, "a", element_type)
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         assert model.graph.node[-1] == piece.graph.node[-1] and len(model.graph.node) > 10
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_mask"),
+    [
+        (np.int64([0, 1, 1]), True),
+        (np.int64([0, 0]), True),
+        (np.int64([1]), True),
+        (np.array([True, False]), True),
+        (np.uint8([0, 2]), False),
+        (np.int32([-1, 1]), False),
+        (np.int64([]), False),
+        (np.float32([0, 1]), False),
+        (None, False),
+    ],
+)
+def test_integers_that_are_zeros_and_ones_are_drawn_as_such(recorded: Any, is_mask: bool) -> None:
+    assert _domain_of(recorded) == (MASK if is_mask else None)

@@ -8,8 +8,10 @@ import onnx
 import pytest
 
 from surgery.base.promises import Parity
+from surgery.model.graph import text
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import VACUOUS
+from surgery.verification.comparing.vacuity import declares_empty
 from surgery.verification.verdict.verifier import Verifier
 
 X = "(float[N,S] x) => (float[N,S] y)"
@@ -90,3 +92,19 @@ def test_a_region_that_is_not_shown_leaves_the_verdict_on_the_outputs():
         found = verifier.look_inside(before, after, Parity.CLOSE, vacuous)
     assert (found.status, found.reason) == (Status.UNVERIFIED, VACUOUS)
     assert found.message.startswith("the outputs prove nothing; ")
+
+
+@pytest.mark.parametrize(
+    ("declared", "empty"),
+    [
+        ("float[0,N] y", True),
+        ("float[2,0] y", True),
+        ("float[2,N] y", False),
+        ("float[N] y", False),
+        ("float y", False),
+    ],
+)
+def test_an_output_that_is_declared_empty_has_an_extent_of_zero(declared: str, empty: bool) -> None:
+    model = text.parse(f"g (float[N] x) => ({declared}) {{ y = Neg(x) }}")
+    assert declares_empty(model.graph.output[0]) is empty
+    assert not declares_empty(onnx.ValueInfoProto(name="y"))
