@@ -59,6 +59,13 @@ def test_names_are_swapped_and_given_to_outputs_that_stand_twice() -> None:
         ]
 
 
+def test_an_output_may_stand_three_times() -> None:
+    thrice = text.parse("g (float[2] x) => (float[2] y, float[2] y, float[2] y) { y = Neg(x) }")
+    made = rename(thrice, PortMatch((("x", "x"),), (("a", "y"), ("b", "y"), ("c", "y"))))
+    assert [port.name for port in made.graph.output] == ["a", "b", "c"]
+    assert {name: value.tolist() for name, value in run(made, X).items()} == {key: [-1, 2] for key in "abc"}
+
+
 def test_an_inner_value_may_be_an_input_of_the_other() -> None:
     made = rename(MODEL, PortMatch((("x", "x"),), (("y", "y"),), (("inner", "z"),)))
     assert [port.name for port in made.graph.input] == ["x", "inner", "c"]
