@@ -43,6 +43,9 @@ inputs: other inputs of the same kind may use more."""
 ON_DRAWN = ", on synthetic inputs only"
 """The restriction of a measurement without data of the user's: nothing is shown for other inputs."""
 
+_ON_CALIBRATED = ", on the calibration data only"
+"""The restriction of a measurement on the data that the ranges come from, which other data may exceed."""
+
 
 @dataclass(frozen=True)
 class LimitUse:
@@ -365,7 +368,8 @@ class Evaluation:
         parts += [f"{score}, {describe_metric(score.spec)}"] if score is not None else []
         if worst["top1"] < METRICS["top1"].best and all(one.limit.metric != "top1" for one in uses):
             parts.append(METRICS["top1"].shown.format(worst["top1"]))
-        return f"{', '.join(parts)}{ON_DRAWN if self.samples.synthetic else ''}"
+        seen = _ON_CALIBRATED if self._calibrated else ""
+        return f"{', '.join(parts)}{ON_DRAWN if self.samples.synthetic else seen}"
 
     def _fails_elsewhere(self, candidate: bytes) -> str:
         """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""

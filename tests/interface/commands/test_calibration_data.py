@@ -59,6 +59,7 @@ def test_ranges_follow_the_images(folder: Path, capsys: pytest.CaptureFixture[st
     code, said = _quantize(capsys, "--calibration", "photos")
     assert (code, "synthetic" in said) == (0, False)
     assert "measured on 6 sets of inputs, those of the calibration" in said
+    assert " needed, on the calibration data only" in " ".join(said.split()).partition("ok: ")[2]
     # Noise reaches from 0 to nearly 1.
     assert 0.9 / 255 < _input_scale() <= 1 / 254
     code, said = _quantize(capsys, "--calibration", "photos", "--image", "mean=0.5", "--image", "std=0.25")
@@ -68,7 +69,7 @@ def test_ranges_follow_the_images(folder: Path, capsys: pytest.CaptureFixture[st
 def test_evaluation_may_be_on_other_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_photos(folder / "others", 3, 8, 8)
     code, said = _quantize(capsys, "--calibration", "photos", "--evaluation", "others")
-    assert code == 0 and "measured on 3 sets of inputs" in said and "those of the calibration" not in said
+    assert code == 0 and "measured on 3 sets of inputs" in said and "the calibration" not in said
 
 
 def test_the_shown_recipe_does_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
