@@ -70,8 +70,8 @@ TITLES = {name: kind.title for name, kind in _KINDS.items()}
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
 """A C++ source file, line and function, as the prefix of runtime messages."""
 
-_CALL = re.compile(r'In Node, \("([^"]*)", (\w+), .*?\) -> \(.*?\) ?, (?:Error )?', re.DOTALL)
-"""A node with all its inputs and outputs, before what is wrong with it: its name and operator."""
+_CALL = re.compile(r'In Node, \("([^"]*)", (\w+), "([^"]*)", .*?\) -> \(.*?\) ?, (?:Error )?', re.DOTALL)
+"""A node with all its inputs and outputs, before what is wrong with it: its name, operator and domain."""
 
 _NODE = re.compile(r"while running (\w+) node\. Name:'([^']+)'")
 """The operator and the name of the node that failed."""
@@ -288,12 +288,17 @@ class Engine:
         self._worker.close()
 
 
+def _called(found: re.Match[str]) -> str:
+    name, op, domain = found.groups()
+    return f"{f'{domain}::' if domain else ''}{op} '{name}': "
+
+
 def shorten_native(message: str) -> str:
     """Return the informative part of a native message, without codes, source files and C++ signatures.
 
     The name of the node that failed comes first.
     """
-    text = shorten(_CALL.sub(r"\2 '\1': ", _SOURCE.sub("", message)))
+    text = shorten(_CALL.sub(_called, _SOURCE.sub("", message)))
     node = _NODE.search(message)
     for marker in (
         "Status Message: ",

@@ -258,7 +258,7 @@ def test_native_messages_are_shortened():
     operands = ",".join(f'"value_with_a_long_name_{i}": tensor(float)' for i in range(12))
     node = f'In Node, ("a/b", Foo, "com.microsoft", -1) : ({operands},) -> ("y": tensor(float),"z",) , '
     native = "[ONNXRuntimeError] : 10 : INVALID_GRAPH : This is an invalid model. "
-    assert shorten_native(f"{native}{node}Error it has 12 inputs") == "Foo 'a/b': it has 12 inputs"
+    assert shorten_native(f"{native}{node}Error it has 12 inputs") == "com.microsoft::Foo 'a/b': it has 12 inputs"
     assert shorten_native("plain") == "plain"
     native = (
         "Status Message: /src/core/arena.cc:360 void* ort::Arena::Get(size_t, bool, ort::Stream*) Failed to allocate "
