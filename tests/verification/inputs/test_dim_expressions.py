@@ -1,4 +1,4 @@
-"""Expressions over dims, for many extents at once."""
+"""Names of dims, their first extents, and expressions over them, also for many extents at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from surgery.verification.inputs.dims import evaluate, first_extents, free_names
 from surgery.verification.inputs.expressions import Reader
 
 N = np.arange(1, 9)
@@ -65,3 +66,18 @@ def test_aliases_are_followed_to_a_depth_of_forty() -> None:
     aliases = {f"a{number}": f"a{number + 1}" for number in range(40)} | {"a40": "N"}
     assert Reader({"N": N}, aliases).read("a0") is None
     assert Reader({"N": N}, aliases).read("a1") is not None
+
+
+def test_names_of_dims():
+    assert free_names(["batch", "batch-size", 3, "past", "past + 1", "1 + ", "past // now"]) == (
+        "batch", "batch-size", "past", "1 + ", "past // now",
+    )  # fmt: skip
+    assert evaluate("past + 2 * now - 1", {"past": 3, "now": 5}) == 12
+    assert evaluate("batch-size", {"batch-size": 4}) == 4
+    assert evaluate("past / 2 * 2", {"past": 5}) == 4
+
+
+def test_small_extents_differ_for_each_of_many_dims():
+    for which in (0, 1):
+        extents = [*first_extents(map(str, range(40)), which).values()]
+        assert len({*extents}) == 40 and max(extents) == 2 * 39 + 11 and min(extents) >= 1

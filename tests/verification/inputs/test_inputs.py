@@ -16,7 +16,7 @@ from surgery.base.errors import UsageError
 from surgery.base.operators.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.dims import Dims, evaluate, first_extents, free_names
+from surgery.verification.inputs.dims import Dims
 from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
@@ -345,15 +345,6 @@ def test_a_dim_may_be_an_expression_over_others():
     assert {name for point in _points(verifier) for name in point} == {"past"}
 
 
-def test_names_of_dims():
-    assert free_names(["batch", "batch-size", 3, "past", "past + 1", "1 + ", "past // now"]) == (
-        "batch", "batch-size", "past", "1 + ", "past // now",
-    )  # fmt: skip
-    assert evaluate("past + 2 * now - 1", {"past": 3, "now": 5}) == 12
-    assert evaluate("batch-size", {"batch-size": 4}) == 4
-    assert evaluate("past / 2 * 2", {"past": 5}) == 4
-
-
 def test_an_image_model_gets_a_legal_size():
     verifier = _prepared(
         """g (float[batch,1,height,width] x) => (float[a,b,c,d] y)
@@ -390,12 +381,6 @@ def test_a_given_tensor_binds_the_dims_that_can_be_chosen(tmp_path):
     model = _model("g (float[N,M,5,P] x, float[N,Q] z) => (float[N,Q] y) { y = Neg(z) }")
     plan = FeedPlan(onnx.load_model_from_string(model), InputsSpec(tensors={"x": TensorSpec(file=tmp_path / "x.npy")}))
     assert plan.dims.wishes == {"N": (3,), "M": (4,), "P": (6,)}
-
-
-def test_small_extents_differ_for_each_of_many_dims():
-    for which in (0, 1):
-        extents = [*first_extents(map(str, range(40)), which).values()]
-        assert len({*extents}) == 40 and max(extents) == 2 * 39 + 11 and min(extents) >= 1
 
 
 def test_images_are_larger_than_the_reach_of_the_kernels():
