@@ -182,6 +182,9 @@ def _broken(node: Node, name: str, row: Support) -> Reason | None:
 
 
 def _form(node: Node, name: str, row: Support) -> Reason | None:
+    given = len(node.ir.inputs)
+    if given > row.inputs:
+        return Reason("inputs", name, f"{name} is run with at most {row.inputs} inputs", str(row.inputs))
     used = sum(1 for value in node.outputs if value.is_used or value.is_output)
     if used > row.outputs:
         return Reason("outputs", name, f"{name} is run with at most {row.outputs} output(s)", str(row.outputs))
@@ -201,7 +204,8 @@ def _attributes(node: Node, name: str, row: Support) -> Reason | None:
         if not row.takes_attribute(key, held):
             shown = " or ".join(map(str, allowed))
             given = f"{held:.6g}" if isinstance(held, float) else held
-            return Reason("attribute", name, f"{name} with {key} {given}: the target takes {shown}", key)
+            limit = f"the target takes {shown}" if allowed else "the target has no such attribute"
+            return Reason("attribute", name, f"{name} with {key} {given}: {limit}", key)
     return None
 
 

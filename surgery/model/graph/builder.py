@@ -105,35 +105,39 @@ class Builder:
         attributes: Mapping[str, Any] | None = None,
         **more_attributes: Any,
     ) -> tuple[Value, ...]:
-        """Add a node like `node`, and return all of its outputs; those at the positions `omitted` are not computed."""
+        """Add a node like `node`, and return all of its outputs; those at the positions `omitted` are not computed.
+
+        The node has more outputs, which nothing reads, if the target requires them.
+        """
         domain, _, op_type = op.rpartition("::")
         trimmed = list(inputs)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
         given = {**(attributes or {}), **more_attributes}
-        self._require_target(op, given)
+        self._require_target(op, len(trimmed), given)
+        least = self.target.least_outputs(op) if domain else 1
         new = NewNode(
             op_type,
             domain,
             tuple(None if value is None else value.ir for value in trimmed),
             given,
-            tuple(ir.Value() for _ in range(outputs)),
+            tuple(ir.Value() for _ in range(max(outputs, least))),
             name,
             self._before,
             omitted=frozenset(omitted),
         )
         self.edits.nodes.append(new)
-        return tuple(Value(self.graph, value) for value in new.outputs)
+        return tuple(Value(self.graph, value) for value in new.outputs[:outputs])
 
-    def _require_target(self, op: str, attributes: Mapping[str, Any]) -> None:
+    def _require_target(self, op: str, inputs: int, attributes: Mapping[str, Any]) -> None:
         """Refuse a node that the target does not run; `standard` leaves it to the passes."""
         if self.target is not STANDARD and op != "Constant":
             if not self.target.has(op):
                 raise Refusal(lacking(self.target, op))
             held = {name: _plain(value) for name, value in attributes.items()}
-            key = self.target.rejected_attribute(op, held)
-            if key is not None:
-                raise Refusal(f"{lacking(self.target, op)} with {key} {held[key]}")
+            rejected = self.target.rejected(op, inputs, held)
+            if rejected is not None:
+                raise Refusal(f"{lacking(self.target, op)} with {rejected}")
         if self.graph.keeps_empty:
             self.require(op not in REFUSING_EMPTY, f"{op} takes no empty batch, which the recipe expects to be allowed")
 

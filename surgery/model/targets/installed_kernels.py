@@ -10,7 +10,7 @@ from typing import Any
 
 from surgery.base.workers import Worker
 from surgery.base.workers.installed import require_runtime
-from surgery.model.targets.kernel_table import rows
+from surgery.model.targets.kernel_table import form, rows
 from surgery.model.targets.support import ONNX, Support
 
 
@@ -22,26 +22,29 @@ def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     """
     require_runtime()
     with Worker(timeout=60) as worker:
-        return _by_operator(worker.call("surgery.model.targets.kernels:registered", provider=provider))
+        return _by_operator(*worker.call("surgery.model.targets.kernels:of_build", provider=provider))
 
 
 @cache
 def kernels_of_release(version: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     """Return the CPU kernels of a release of ONNX Runtime by domain and operator, from our own table."""
-    return _by_operator(rows(version))
+    return _by_operator(version, rows(version))
 
 
 def kernels_of(version: str, op: str) -> tuple[Support, ...]:
     """Return the CPU kernels of one operator ("com.microsoft::BiasGelu") in a release of ONNX Runtime."""
     domain, _, name = op.rpartition("::")
-    return _by_operator(rows(version, (domain or ONNX, name))).get((domain, name), ())
+    return _by_operator(version, rows(version, (domain or ONNX, name))).get((domain, name), ())
 
 
-def _by_operator(listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
+def _by_operator(version: str, listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     found: dict[tuple[str, str], list[Support]] = defaultdict(list)
     for domain, op, (first, last), types in listed:
         allowed = {variable: frozenset(map(element, names)) for variable, names in types.items()}
-        found["" if domain == ONNX else domain, op].append(Support((first, last), allowed))
+        of = form(version, f"{domain}::{op}")
+        lacking: Mapping[str, tuple[Any, ...]] = dict.fromkeys(of.lacks, ())
+        row = Support((first, last), allowed, attributes=lacking, inputs=of.inputs, least_outputs=of.least_outputs)
+        found["" if domain == ONNX else domain, op].append(row)
     return {key: tuple(rows) for key, rows in found.items()}
 
 

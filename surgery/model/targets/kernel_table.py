@@ -2,12 +2,14 @@
 
 `cpu_kernels.json` was read from the registries of these releases by `tests/support/kernel_table.py`. A row has the
 domain, the operator, its first and last version (null: all later ones), the types of each type variable as a number in
-`types`, and the first and last release with this kernel (null: up to the newest).
+`types`, and the first and last release with this kernel (null: up to the newest). An older form of a contrib operator
+has the last release with it, its numbers of inputs and of required outputs, and the attributes that it lacks.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -47,3 +49,20 @@ def rows(version: str, only: tuple[str, str] | None = None) -> list[list[Any]]:
         for domain, op, first, last, kinds, since, until in _table()["rows"]
         if only in (None, (domain, op)) and release(since) <= known and (until is None or known <= release(until))
     ]
+
+
+@dataclass(frozen=True)
+class OlderForm:
+    """The form of a contrib operator in a release: its limits, and the attributes of later releases that it lacks."""
+
+    inputs: int = MANY
+    least_outputs: int = 1
+    lacks: frozenset[str] = frozenset()
+
+
+def form(version: str, op: str) -> OlderForm:
+    """Return the form of a contrib operator ("com.microsoft::BiasGelu") in a release; no limits for the newest one."""
+    for name, until, inputs, least, lacks in _table()["forms"]:
+        if name == op and release(version) <= release(until):
+            return OlderForm(inputs, least, frozenset(lacks))
+    return OlderForm()

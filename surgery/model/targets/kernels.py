@@ -69,6 +69,13 @@ def registered(provider: str = _CPU) -> list[list[Any]]:
     ]
 
 
+def of_build(provider: str) -> list[Any]:
+    """Return the release of the installed ONNX Runtime, and its kernels for a provider; see `registered`."""
+    import onnxruntime
+
+    return [onnxruntime.__version__, registered(provider)]
+
+
 _ALWAYS_THERE = frozenset({_CPU, "AzureExecutionProvider", "XnnpackExecutionProvider"})
 """Execution providers that need no shared library of their own."""
 

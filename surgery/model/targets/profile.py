@@ -81,7 +81,9 @@ class Operator(_Section):
     def support(self) -> Support:
         """Return the operator as a row of a target."""
         types = {variable: frozenset(names) for variable, names in self.types.items()}
-        return Support(self.versions, types, self.rank, self.constant, self.zeros, self.attributes, self.outputs)
+        return Support(
+            self.versions, types, self.rank, self.constant, self.zeros, self.attributes, outputs=self.outputs
+        )
 
 
 class Limit(_Section):

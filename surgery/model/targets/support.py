@@ -24,7 +24,8 @@ class Support:
 
     If there are no types, they are unknown, and all are accepted. `rank` bounds the rank of the first input, `constant`
     has the inputs that must be constants, `zeros` those whose elements must all be 0, `attributes` the supported
-    values, and `outputs` the maximum number of outputs.
+    values, `inputs` and `outputs` the maximum numbers of these, and `least_outputs` the minimum number of outputs. An
+    attribute without supported values must not be set.
     """
 
     versions: tuple[int, int] = ANY_VERSION
@@ -33,7 +34,9 @@ class Support:
     constant: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    inputs: int = MANY
     outputs: int = MANY
+    least_outputs: int = 1
 
     def has_version(self, version: int) -> bool:
         """Return whether a version of the operator is supported; 0 means any."""
@@ -52,6 +55,12 @@ class Support:
         """Return whether an attribute with this value, None if it is not set, is supported."""
         allowed = self.attributes.get(name)
         return held is None or allowed is None or any(_same(held, one) for one in allowed)
+
+    def rejected(self, inputs: int, attributes: Mapping[str, Any]) -> str | None:
+        """Return an unsupported attribute of a node ("causal 0") or number of inputs ("17 inputs"); None if all is."""
+        if inputs > self.inputs:
+            return f"{inputs} inputs"
+        return next((f"{key} {held}" for key, held in attributes.items() if not self.takes_attribute(key, held)), None)
 
 
 def _same(held: Any, allowed: Any) -> bool:

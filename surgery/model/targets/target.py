@@ -99,17 +99,21 @@ class Target:
         version = version_of(domain, name, opset)
         return any(row.takes(version, dtype.name.lower() if dtype is not None else None) for row in rows)
 
-    def rejected_attribute(self, op: str, attributes: Mapping[str, Any]) -> str | None:
-        """Return an attribute of an operator whose value, among these, the target does not take; None if it takes all.
+    def rejected(self, op: str, inputs: int, attributes: Mapping[str, Any]) -> str | None:
+        """Return an attribute of a node, or its number of inputs, which the target does not take; None if it takes all.
 
         An operator of which no part is listed is taken as it is.
         """
-        domain, _, name = op.rpartition("::")
-        rows = self.operators.get(("" if domain == ONNX else domain, name), ())
-        found = [
-            next((key for key in attributes if not row.takes_attribute(key, attributes[key])), None) for row in rows
-        ]
+        found = [row.rejected(inputs, attributes) for row in self._rows(op)]
         return found[-1] if found and None not in found else None
+
+    def least_outputs(self, op: str) -> int:
+        """Return how many outputs a node of an operator ("com.microsoft::GroupQueryAttention") must have."""
+        return max((row.least_outputs for row in self._rows(op)), default=1)
+
+    def _rows(self, op: str) -> tuple[Support, ...]:
+        domain, _, name = op.rpartition("::")
+        return self.operators.get(("" if domain == ONNX else domain, name), ())
 
     @property
     def limits_versions(self) -> bool:

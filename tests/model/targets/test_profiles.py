@@ -138,17 +138,17 @@ operators:
     target = read(made(tmp_path, text))
 
     def rejected(op: str, **attributes: object) -> str | None:
-        return target.rejected_attribute(op, attributes)
+        return target.rejected(op, 1, attributes)
 
-    assert rejected("Resize", mode="cubic", antialias=0) == "mode"
-    assert rejected("Resize", mode="linear", antialias=1) == "antialias"
+    assert rejected("Resize", mode="cubic", antialias=0) == "mode cubic"
+    assert rejected("Resize", mode="linear", antialias=1) == "antialias 1"
     assert rejected("Resize", mode="linear", antialias=0, other=3) is None
     assert rejected("Resize", mode=None) is None
-    assert rejected("ai.onnx::Resize", mode="cubic") == "mode"
+    assert rejected("ai.onnx::Resize", mode="cubic") == "mode cubic"
     assert rejected("Gelu", approximate="tanh") is rejected("Gelu", approximate="none") is None
-    assert rejected("Gelu", approximate="erf") == "approximate"
+    assert rejected("Gelu", approximate="erf") == "approximate erf"
     assert rejected("Conv", dilations=(1, 1)) is rejected("Conv", dilations=[1]) is None
-    assert rejected("Conv", dilations=(1, 2)) == "dilations"
+    assert rejected("Conv", dilations=(1, 2)) == "dilations (1, 2)"
     assert rejected("HardSigmoid", alpha=float(np.float32(0.1))) is None
     assert rejected("Add", mode="cubic") is rejected("Mul", mode="cubic") is None
 
