@@ -19,7 +19,15 @@ from surgery.engine.registry.declare import graph_pass
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.comparisons import Made, _attributes, _ExtentNumbers, _listed, _may_cross
+from surgery.verification.inputs.comparisons import (
+    Made,
+    _attributes,
+    _ExtentNumbers,
+    _few,
+    _listed,
+    _may_cross,
+    _sides,
+)
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -218,6 +226,40 @@ def test_a_computed_extent_reaches_the_constant() -> None:
 )
 def test_a_number_that_moves_may_cross_one_that_stays_within_the_sizes_that_are_tried(pairs, crosses: bool) -> None:
     assert _may_cross(*pairs) == crosses
+
+
+@pytest.mark.parametrize(
+    ("pair", "both", "points"),
+    [
+        (("N", 77), True, [(78,), (77,), (76,)]),
+        (("N", 77), False, [(78,), (77,)]),
+        (("(77) - (N)", 0), True, [(76,), (77,), (78,)]),
+        (("(77) - (N)", 0), False, [(77,), (78,)]),
+        # The extent 2, with which N starts, is equal to the number.
+        (("N", 2), False, [(3,), (2,), (1,)]),
+        (("twice", 77), True, [(39,), (38,)]),
+        (("twice", 77), False, [(39,)]),
+        # The last of two dims moves.
+        (("N + P", 77), True, [(2, 76), (2, 75), (2, 74)]),
+        (("N + P", 77), False, [(2, 76), (2, 75)]),
+        (("P", 4), True, [(5,), (4,), (3,)]),
+        (("N", 0), True, []),
+        (("N", -(1 << 62)), True, []),
+        (("N", 1 << 21), True, []),
+        (("N", "P"), True, []),
+        (("3", 2), True, []),
+        ((3, 2), True, []),
+        (("sqrt(N)", 2), True, []),
+    ],
+)
+def test_points_on_either_side_of_a_number(pair: Any, both: bool, points: list[tuple[int, ...]]) -> None:
+    found = _sides(pair, ["N", "P"], {"twice": "2 * N"}, both=both)
+    assert [tuple(point.values()) for point in found] == points
+
+
+def test_few_points_are_kept_for_each_group_of_dims() -> None:
+    points = [{"N": n} for n in range(10)] + [{"N": n, "P": 1} for n in range(10)] + [{"P": 7}]
+    assert _few(points) == [*points[:8], *points[10:16], {"P": 7}]
 
 
 def test_sizes_of_the_user_stay() -> None:

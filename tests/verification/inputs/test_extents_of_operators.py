@@ -177,6 +177,61 @@ ALIASES = {
         {"_d0": "Max((N), (2), (W))"},
     ),
     "an unknown operand": ("y = Mul(x, z)", {"x_elements": ["N"], "y_elements": ["_d0"]}, {}),
+    "a row and a column": (
+        "y = Add(x, z)",
+        {"x_elements": ["N", "W", "P"], "z_elements": [1, 2], "y_elements": ["_d0", "_d1", "_d2"]},
+        {},
+    ),
+    "a broadcast to a longer shape": (
+        "y = Add(x, z)",
+        {"x": ["P"], "z": ["M", "P"], "y": ["_d0", "P"]},
+        {"_d0": "M"},
+    ),
+    "a window over an unknown image": (
+        'y = MaxPool<kernel_shape = [3], auto_pad = "SAME_UPPER">(x)',
+        {"y": ["N", 3, "_d0"]},
+        {},
+    ),
+    "a window over an image of another rank": (
+        'y = MaxPool<kernel_shape = [3], auto_pad = "SAME_UPPER">(x)',
+        {"x": ["N", 3, "H", "W"], "y": ["N", 3, "_d0"]},
+        {},
+    ),
+    "a window that keeps a known size": (
+        'y = MaxPool<kernel_shape = [3], auto_pad = "SAME_UPPER">(x)',
+        {"x": ["N", 3, "H"], "y": ["N", 3, "H"]},
+        {},
+    ),
+    "an open dim with a known extent": (
+        "y = Reshape(x, n)",
+        {"x": ["N", "W", 6], "n_elements": ["N", -1, 4], "y": ["N", "3*W", 4]},
+        {},
+    ),
+    "an open dim with a number": ("y = Reshape(x, n)", {"x": [4, "N"], "n_elements": [-1, "N"], "y": [4, "N"]}, {}),
+    "two open dims": ("y = Reshape(x, n)", {"x": ["N"], "n_elements": [-1, -1], "y": ["_d0", "_d1"]}, {}),
+    "an open dim of another rank": ("y = Reshape(x, n)", {"x": ["N"], "n_elements": [-1, 2], "y": ["_d0"]}, {}),
+    "a slice along an unknown axis": (
+        "y = Slice(x, n, w, z)",
+        {"x": ["N", "W"], "n_elements": [0], "w_elements": ["K"], "z_elements": ["A"], "y": ["N", "_d0"]},
+        {},
+    ),
+    "a slice along an axis that there is not": (
+        "y = Slice(x, n, w, z)",
+        {"x": ["N", "W"], "n_elements": [0], "w_elements": ["K"], "z_elements": [2], "y": ["N", "_d0"]},
+        {},
+    ),
+    "a slice along the last axis with the step 1": (
+        "y = Slice(x, n, w, i, z)",
+        {"x": ["N", "W"], "n_elements": [0], "w_elements": ["K"], "i_elements": [-1], "z_elements": [1]}
+        | {"y": ["N", "_d0"]},
+        {"_d0": "Max(0, Max(0, Min(W, K)) - Max(0, Min(W, 0)))"},
+    ),
+    "a slice of an unknown value": (
+        "y = Slice(x, n, w)",
+        {"n_elements": [0], "w_elements": ["K"], "y": ["_d0"]},
+        {},
+    ),
+    "a slice up to an unknown position": ("y = Slice(x, n, w)", {"x": ["N"], "n_elements": [0], "y": ["_d0"]}, {}),
     "itself": ("y = Mul(x, z)", {"x_elements": ["_d0"], "z_elements": [2], "y_elements": ["_d0"]}, {}),
 }
 
@@ -213,6 +268,12 @@ def test_a_new_symbol_gets_an_expression(what: str) -> None:
             {"x": ["N", "W"], "z": ["P", 2, "K"]},
             [["N", "P"], ["P", "N"], ["W", "K"], ["K", "W"]],
         ),
+        ('y = Einsum<equation = "a...b,b->a...">(x, z)', {"x": ["N", 2, "W"], "z": ["P"]}, [["W", "P"], ["P", "W"]]),
+        ('y = Einsum<equation = "a,b,b">(x, z, w)', {"z": ["W"], "w": ["P"]}, [["W", "P"], ["P", "W"]]),
+        ('y = Einsum<equation = "ab,b">(x, z)', {"x": ["N"], "z": ["P"]}, []),
+        ("y = Einsum(x, z)", {"x": ["N"], "z": ["P"]}, []),
+        ("y = Expand(x, n)", {"n_elements": ["P"]}, []),
+        ("y = MatMul(x, z)", {"x": ["N", 2, 3]}, []),
         ("y = Concat<axis = 0>(x, z)", {"x": ["N", "W"], "z": ["P", "K"]}, []),
     ],
 )
@@ -230,6 +291,8 @@ def test_dims_that_meet_in_a_broadcast(body: str, known: dict[str, Dims], expect
         (["N", "W"], ["N", "W"], ([1], [1])),
         (["N", "W"], [0, 3], (["W"], [3])),
         (["N", 0], ["N"], None),
+        (["N"], [0, 0], None),
+        (["N", 4], ["N", 2, 2], ([4], [4])),
         (["N"], [2, 0], None),
     ],
 )

@@ -160,6 +160,8 @@ def _port(name: str, *dims: int | str, dtype: Any = np.float32) -> InputPort:
             [("ids", "b", "s"), ("mask", "c", "t")],
             [{"c": {"b": 1}}, {"c": {"b": 1}, "s": {"t": 1}}, {"c": {"b": 1}, "t": {"s": 1}}],
         ),
+        # A dim with a place of its own does not follow from the batch.
+        ([("k", "b", 2, "p", 4), ("ids", "p", "s")], []),
         # Caches that differ only in names; a fixed dim makes them differ, and so does the element type.
         (
             [("k", "b", 2, "p", 4), ("v", "b", 2, "q", 4)],
