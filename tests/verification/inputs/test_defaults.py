@@ -4,7 +4,7 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.verification.inputs.defaults import overridable, without_defaults
+from surgery.verification.inputs.defaults import listed_weights, overridable, without_defaults
 from surgery.verification.verdict.verifier import Verifier
 
 HEAD = '<ir_version: {}, opset_import: ["": 21]>'
@@ -34,6 +34,32 @@ def test_a_large_default_is_left_alone():
     (tensor,) = source.graph.initializer
     tensor.raw_data = bytes(5 << 20)
     assert overridable(source.SerializeToString()) == frozenset()
+
+
+def test_defaults_may_take_64_mib_in_all():
+    source = text.parse(HEAD.format(10) + "g (float x) => (float y) { y = Neg(x) }")
+    for number, size in enumerate([1 << 22] * 15 + [(1 << 22) + 1, 1, 1 << 22, (1 << 22) - 1, 1]):
+        source.graph.input.add(name=f"w{number}")
+        tensor = source.graph.initializer.add(name=f"w{number}", data_location=1)
+        tensor.external_data.add(key="location", value="weights")
+        tensor.external_data.add(key="length", value=str(size))
+    found = overridable(source.SerializeToString())
+    # One is too large by itself, and the next one of 4 MiB for what is left.
+    assert found == {f"w{number}" for number in range(20)} - {"w15", "w17", "w19"}
+
+
+def test_weights_that_are_inputs_are_counted():
+    both = "g (float x, float a = {1}) => (float y) <float b = {2}> { t = Add(x, a) y = Add(t, b) }"
+    assert [listed_weights(text.parse(HEAD.format(version) + both)) for version in (3, 4)] == [0, 1]
+    assert overridable(model(both, 4)) == {"a"}
+
+
+def test_other_initializers_are_kept():
+    import onnx
+
+    both = "g (float x, float a = {1}) => (float y) <float b = {2}> { t = Add(x, a) y = Add(t, b) }"
+    stripped = onnx.load_model_from_string(without_defaults(model(both), frozenset({"a"})))
+    assert [tensor.name for tensor in stripped.graph.initializer] == ["b"]
 
 
 def test_a_model_without_defaults_has_all_its_inputs():

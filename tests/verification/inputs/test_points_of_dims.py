@@ -88,6 +88,10 @@ def test_a_dim_is_moved_to_admitted_extents_that_others_do_not_have() -> None:
     assert dims.uneven("w") == 5 and dims.uneven("k") == 3
 
 
+def test_a_dim_of_which_all_extents_are_admitted_stays() -> None:
+    assert Dims(("b", "w"), admits={"w": [4]}).point(0) == {"b": 2, "w": 4}
+
+
 @pytest.mark.parametrize(
     ("least", "first", "second", "starts"),
     # The first extent, 2, and four windows; then two windows, and one.
