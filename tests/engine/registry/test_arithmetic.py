@@ -65,6 +65,21 @@ def test_mistakes_are_located(given: str, message: str) -> None:
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        ("1" * 198 + "*1", "1" * 199 + "*1"),
+        ("-" * 50 + "1", "-" * 51 + "1"),
+        ("1" + "*1" * 50, "1" + "*1" * 51),
+        ("1**" * 50 + "1", "1**" * 51 + "1"),
+    ],
+)
+def test_the_limits_on_length_and_depth_are_exact(most: str, more: str) -> None:
+    assert evaluate(most) in (1, float("1" * 198))
+    with pytest.raises(ValueError, match="200 characters" if len(more) > 200 else "nested too deeply"):
+        evaluate(more)
+
+
 def test_numbers_and_words_are_no_arithmetic() -> None:
     assert not any(map(looks_arithmetic, ["1", "-1e-5", "inf", "nan", "abc", "a-b", "", "1_000", "-x"]))
     with pytest.raises(ValueError, match="valid number"):

@@ -23,7 +23,8 @@ def grown(pattern: str, source: str, op: str, line: int = 0) -> Partial:
 
 
 def body(lines: str) -> str:
-    return f"g (float[2,3] x, float[2,3] z) => (float[2,3] y) <float half = {{0.51}}> {{ {lines} }}"
+    constants = "float half = {0.51}, int64[2] shape = {2, 3}"
+    return f"g (float[2,3] x, float[2,3] z) => (float[2,3] y) <{constants}> {{ {lines} }}"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,72 @@ def test_each_kind_of_fault_is_named(pattern: str, lines: str, kind: str, told: 
     assert found.faults[0].kind == kind
     fault = found.faults[0]
     assert f"expected {fault.expected}, found {fault.actual}".startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("line", "written", "faults"),
+    [
+        ("y = Reshape(a, {2, 3})", "y = Reshape(a, shape)", []),
+        ("y = Reshape(a, {3, 2})", "y = Reshape(a, shape)", ["constant: {3, 2}, not {2, 3} ('shape')"]),
+        ("y = Mul(a, ~0.5)", "y = Mul(a, half)", ["constant: ~0.5, not 0.51 ('half')"]),
+        ("y = Transpose<perm=p>(a)", "y = Transpose<perm = [1, 0]>(a)", []),
+        ("y = Transpose<perm=[0, 1]>(a)", "y = Transpose<perm = [1, 0]>(a)",
+         ["attribute: perm = [0, 1], not perm = [1, 0]"]),
+        ("y = Cast<to=7>(a)", "y = Cast<to = 1>(a)", ["attribute: to = 7, not to = 1"]),
+        ("y = Clip(a, b, c)", "y = Clip(a, , half)", ["input: an input 1 (b), not none"]),
+        ("y = Clip(a, b?, c)", "y = Clip(a, , half)", []),
+        ("y = Clip(a, more...)", "y = Clip(a, half, half)", []),
+        ("y = Clip(a, b)", "y = Clip(a, half, half)", ["input: 2 inputs, not 3"]),
+        ("y = Sub(a, a)", "y = Sub(a, z)", ["value: 'a' as a, not 'z'"]),
+        ("y = Sub(0.51, a)", "y = Sub(a, half)", ["order: Sub(0.51, a), not its inputs in the reverse order"]),
+        ("y = Sub(1, a)", "y = Sub(a, half)",
+         ["constant: 1, not the result of 'Relu -> a'", "value: 'a' as a, not 'half'"]),
+        ("y, m = Dropout(a)", "y = Dropout(a)", ["output: an output 1 (m), not none"]),
+        ("y, m? = Dropout(a)", "y = Dropout(a)", []),
+        ("y = Mul|Div(a, w)", "y = Sub(a, z)", ["operator: Mul or Div, not 'Sub -> y'"]),
+        ("y = com.microsoft::Gelu(a)", "y = Sub(a, z)", ["operator: com.microsoft::Gelu, not 'Sub -> y'"]),
+        ("y = Transpose<perm=[1, 0]>(a)", "y = Transpose<perm = [1, 0]>(a)", []),
+        ("v = TopK(a, k)\ny = Neg(v)", "v, i = TopK(a, shape) y = Neg(v)", []),
+        ("v, i = TopK(a, k)\ny = Add(v, i)", "v, i = TopK(a, shape) w, j = TopK(x, shape) y = Add(v, j)",
+         ["value: 'i' as i, not 'j'"]),
+        ("y = Neg(a)", "c = Cast<to = 1>(a) y = Abs(c)", ["operator: Neg, not 'Cast -> c'"]),
+        ("k = Neg(w)\nb = Sub(a, k)\ny = Exp(b)", "k = Neg(z) b = Add(a, k) y = Exp(b)",
+         ["operator: Sub, not 'Add -> b'"]),
+        # Neither of two ways to a line reaches it: that is one mistake.
+        ("b = Neg(x)\ny = Add(a, b)", "y = Add(a, z)", ["source: the result of Neg, not graph input 'z'"]),
+        # What is further on is found past a line that is missing.
+        ("b = Neg(a)\nc = Exp(b)\ny = Add(c, a)", "b = Abs(a) c = Exp(b) y = Add(c, a)",
+         ["reader: Neg to read 'a', not 'Abs -> b', 'Add -> y'"]),
+    ],
+)  # fmt: skip
+def test_all_that_differs_is_listed(line: str, written: str, faults: list[str]) -> None:
+    found = grown(f"a = Relu(x)\n{line}", body(f"a = Relu(x) {written}"), "Relu")
+    assert [f"{one.kind}: {one.expected}, not {one.actual}" for one in found.faults] == faults
+    # A wrong operator, a missing source or a missing reader counts twice.
+    assert found.distance == sum(1 + one.startswith(("operator", "source", "reader")) for one in faults)
+
+
+LONG = "a = Relu(x)\nb = Neg(a)\nc = Exp(b)\ny = Mul(c, w)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "op", "line", "may"),
+    [
+        ("a = Relu(x) y = Neg(a)", "Relu", 0, True),
+        ("a = Relu(x) y = Exp(a)", "Relu", 0, False),
+        ("a = Abs(x) b = Neg(a) y = Exp(b)", "Neg", 1, True),
+        ("a = Relu(x) b = Neg(a) y = Abs(b)", "Neg", 1, True),
+        ("a = Abs(x) b = Neg(a) y = Abs(b)", "Neg", 1, False),
+        ("c = Exp(x) y = Mul(c, z)", "Mul", 3, True),
+        ("c = Exp(x) y = Mul(z, c)", "Mul", 3, True),
+        ("c = Abs(x) y = Mul(z, c)", "Mul", 3, False),
+    ],
+)
+def test_a_long_pattern_is_tried_where_a_neighbor_is_as_it_wants(lines: str, op: str, line: int, may: bool) -> None:
+    graph = Graph(ir.from_proto(text.parse(body(lines))))
+    assert Grower(compile_pattern(LONG)).may_start(line, graph.nodes(op)[0]) is may
+    # A short one is tried everywhere.
+    assert Grower(compile_pattern("\n".join(LONG.splitlines()[:3]))).may_start(min(line, 2), graph.nodes(op)[0])
 
 
 def test_a_source_that_no_node_makes() -> None:
