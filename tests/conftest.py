@@ -1,6 +1,7 @@
 """Options of the test run."""
 
 import gc
+import logging
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -58,6 +59,18 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     with lacking.recorded(item.nodeid), lacking.excused(item.nodeid, item.path):
         yield
+
+
+class _Raising(logging.Handler):
+    """Lets a test fail whose run works around an exception of surgery."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        raise AssertionError(record.getMessage())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fault() -> None:
+    logging.getLogger("surgery.faults").addHandler(_Raising())
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -133,9 +133,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _warn() -> None:
-    """Print warnings about installed packages whose passes could not be loaded."""
+    """Print warnings about installed packages whose passes could not be loaded, and about analyses that failed."""
     registry = sys.modules.get("surgery.engine.registry.catalog")
-    for line in registry.catalog.warnings() if registry is not None else ():
+    faults = sys.modules.get("surgery.base.workers.faults")
+    lines = [*(registry.catalog.warnings() if registry else ()), *(faults.seen() if faults else ())]
+    for line in lines:
         _output.say(f"surgery: warning: {line}")
 
 

@@ -17,6 +17,7 @@ from surgery.base.workers import (
     TIMEOUT,
     Worker,
     default_memory,
+    faults,
     half_of_memory,
     shorten,
     tells_of_memory,
@@ -264,18 +265,23 @@ class Engine:
             drawn: Mapping[str, Sequence[Any]] = self._worker.call(
                 "surgery.model.runtime.sampling:draw", skeleton=skeleton, feed=dict(feed), **how
             )
-        except WorkerError:
+        except WorkerError as error:
+            faults.found("sampling", error)
             return {}
         return drawn
 
     def analyse(self, function: Callable[..., T], *, skeleton: bytes, **arguments: object) -> T | None:
-        """Run a function of an importable module on a model in the same worker; return None if it fails in any way."""
+        """Run a function of an importable module on a model in the same worker; return None if it fails in any way.
+
+        An exception that is not about the model is remembered in `faults`.
+        """
         self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
         name = f"{function.__module__}:{function.__name__}"
         try:
             found: T = self._worker.call(name, skeleton=without_metadata(skeleton), **arguments)
             return found
-        except WorkerError:
+        except WorkerError as error:
+            faults.found(f"the analysis '{function.__name__}'", error)
             return None
 
     def rest(self) -> None:
