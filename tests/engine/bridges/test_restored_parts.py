@@ -1,0 +1,226 @@
+"""Which parts of a model a tool may lose, and which of its changes stay: names, ports, constants, functions, opsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from surgery.engine.bridges import tool_restore
+from surgery.model.graph import text
+
+
+def parsed(body: str, ports: str = "(float[2] x) => (float[2] y)", head: str = "") -> onnx.ModelProto:
+    return text.parse(f"{head} g {ports} {{ {body} }}")
+
+
+def written(model: onnx.ModelProto) -> str:
+    return " ".join(f"{','.join(node.output)}={node.op_type}({','.join(node.input)})" for node in model.graph.node)
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "after"),
+    [
+        ("[n] a = Relu(x) y = Neg(a)", "[n] b = Relu(x) y = Neg(b)", "a=Relu(x) y=Neg(a)"),
+        ("[n] a = Relu(x) y = Neg(a)", "[m] b = Relu(x) y = Neg(b)", "b=Relu(x) y=Neg(b)"),
+        ("[n] a = Relu(x) y = Neg(a)", "[n] b = Abs(x) y = Neg(b)", "b=Abs(x) y=Neg(b)"),
+        # The new name was in use, or the old one still is.
+        ("[n] a = Relu(x) b = Abs(a) y = Neg(b)", "[n] b = Relu(x) y = Neg(b)", "b=Relu(x) y=Neg(b)"),
+        ("[n] a = Relu(x) y = Neg(a)", "[n] b = Relu(x) a = Abs(b) y = Neg(a)", "b=Relu(x) a=Abs(b) y=Neg(a)"),
+        # An output of the model has the name of the tool.
+        ("[n] a = Relu(x) y = Neg(a)", "[n] y = Relu(x)", "y=Relu(x)"),
+        # Two nodes have one name.
+        ("[n] a = Relu(x) [n] y = Neg(a)", "[n] b = Relu(x) y = Neg(b)", "b=Relu(x) y=Neg(b)"),
+        ("[n] a = Relu(x) y = Neg(a)", "[n] b = Relu(x) [n] y = Neg(b)", "b=Relu(x) y=Neg(b)"),
+        # The order of the tool stays only if it changed a node.
+        ("a = Relu(x) b = Neg(x) y = Add(a, b)", "b = Neg(x) a = Relu(x) y = Add(a, b)",
+         "a=Relu(x) b=Neg(x) y=Add(a,b)"),
+        ("a = Relu(x) b = Neg(x) y = Add(a, b)", "b = Abs(x) a = Relu(x) y = Add(a, b)",
+         "b=Abs(x) a=Relu(x) y=Add(a,b)"),
+    ],
+)  # fmt: skip
+def test_names_of_values_are_put_back(before: str, made: str, after: str) -> None:
+    assert written(tool_restore.restore(parsed(before), parsed(made))) == after
+
+
+def test_values_are_renamed_where_subgraphs_read_and_declare_them() -> None:
+    body = """[n] A = Relu(x) y = If(c) <then_branch = t () => (float[2] p) { p = Neg(A) },
+                                          else_branch = e () => (float[2] q) { q = Abs(A) }>"""
+    ports = "(float[2] x, bool c) => (float[2] y)"
+    made = parsed(body.replace("A", "b"), ports)
+    made.graph.value_info.append(helper.make_tensor_value_info("b", 1, [2]))
+    after = tool_restore.restore(parsed(body.replace("A", "a"), ports), made)
+    branches = [attribute.g for attribute in after.graph.node[1].attribute]
+    assert [branch.node[0].input[0] for branch in branches] == ["a", "a"]
+    assert "b" not in str(after.graph.value_info)
+
+
+def ports_of(model: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    return [value.name for value in model.graph.input], [value.name for value in model.graph.output]
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "inputs", "outputs"),
+    [
+        ("(float[2] x, float[2] u) => (float[2] y)", "(float[2] x) => (float[2] y)", ["x", "u"], ["y"]),
+        ("(float[2] u, float[2] x) => (float[2] y)", "(float[2] x, float[2] u) => (float[2] y)", ["u", "x"], ["y"]),
+        ("(float[2] x) => (float[2] y)", "(float[2] w, float[2] x) => (float[2] y)", ["x", "w"], ["y"]),
+        ("(float[2] x) => (float[2] y, float[2] a)", "(float[2] x) => (float[2] y)", ["x"], ["y"]),
+        ("(float[2] x) => (float[2] a, float[2] y)", "(float[2] x) => (float[2] y, float[2] a)", ["x"], ["a", "y"]),
+        ("(float[2] x) => (float[2] y)", "(float[2] x) => (float[2] a, float[2] y)", ["x"], ["y", "a"]),
+    ],
+)
+def test_inputs_and_outputs_are_put_back(before: str, made: str, inputs: list[str], outputs: list[str]) -> None:
+    body = "a = Relu(x) y = Neg(a)"
+    assert ports_of(tool_restore.restore(parsed(body, before), parsed(body, made))) == (inputs, outputs)
+
+
+def constant(name: str, *items: float) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(items, np.float32), name)
+
+
+def with_constants(body: str, tensors: Sequence[onnx.TensorProto], ir_version: int = 10) -> onnx.ModelProto:
+    model = parsed(body)
+    model.ir_version = ir_version
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "after"),
+    [
+        ("uv", "vu", "uv"),
+        ("uv", "wvu", "uvw"),
+        ("uvw", "uv", "uv"),
+        ("uv", "u", "uv"),  # a node still reads v
+        ("vu", "u", "vu"),
+    ],
+)
+def test_the_order_of_constants_is_put_back(before: str, made: str, after: str) -> None:
+    body = "a = Add(x, u) y = Add(a, v)"
+    old, new = (with_constants(body, [constant(name, 1, 2) for name in names]) for names in (before, made))
+    found = tool_restore.restore(old, new)
+    assert "".join(tensor.name for tensor in found.graph.initializer) == after
+
+
+def test_a_constant_keeps_its_encoding_unless_its_elements_change() -> None:
+    typed = helper.make_tensor("u", 1, [2], [1.0, 2.0])
+    assert typed.float_data and not constant("u", 1, 2).float_data
+    same = tool_restore.restore(
+        with_constants("y = Add(x, u)", [typed]), with_constants("y = Add(x, u)", [constant("u", 1, 2)])
+    )
+    assert same.graph.initializer[0] == typed
+    other = tool_restore.restore(
+        with_constants("y = Add(x, u)", [typed]), with_constants("y = Add(x, u)", [constant("u", 1, 3)])
+    )
+    assert other.graph.initializer[0] == constant("u", 1, 3)
+
+
+@pytest.mark.parametrize(("ir_version", "listed"), [(3, ["x", "u"]), (4, ["x"])])
+def test_a_new_constant_is_an_input_where_the_ir_version_requires_it(ir_version: int, listed: list[str]) -> None:
+    before = with_constants("y = Relu(x)", [], ir_version)
+    made = with_constants("y = Add(x, u)", [constant("u", 1, 2)], ir_version)
+    found = tool_restore.restore(before, made)
+    assert ports_of(found)[0] == listed
+    if ir_version == 3:
+        assert found.graph.input[1] == helper.make_tensor_value_info("u", 1, [2])
+
+
+@pytest.mark.parametrize(("ir_version", "inputs"), [(3, ["x"]), (4, ["x", "u"])])
+def test_a_constant_that_is_gone_is_no_input_of_an_old_model(ir_version: int, inputs: list[str]) -> None:
+    before = with_constants("y = Add(x, u)", [constant("u", 1, 2)], ir_version)
+    before.graph.input.append(helper.make_tensor_value_info("u", 1, [2]))
+    made = with_constants("y = Relu(x)", [], ir_version)
+    assert ports_of(tool_restore.restore(before, made))[0] == inputs
+
+
+def test_sparse_constants_and_quantization_parameters_stay_where_they_are_needed() -> None:
+    before = parsed("a = Add(x, s) y = Mul(a, t)")
+    for name in "st":
+        values, indices = constant(name, 1.0), helper.make_tensor("", 7, [1], [0])
+        before.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
+        before.graph.quantization_annotation.append(onnx.TensorAnnotation(tensor_name=name))
+    found = tool_restore.restore(before, parsed("a = Add(x, s) y = Relu(a)"))
+    assert [one.values.name for one in found.graph.sparse_initializer] == ["s"]
+    assert [one.tensor_name for one in found.graph.quantization_annotation] == ["s"]
+
+
+def test_the_name_and_the_doc_of_a_graph_are_those_of_the_original() -> None:
+    before, made = parsed("y = Relu(x)"), parsed("y = Neg(x)")
+    made.graph.name, made.graph.doc_string = "of the tool", "by the tool"
+    found = tool_restore.restore(before, made)
+    assert (found.graph.name, found.graph.HasField("doc_string")) == ("g", False)
+    before.graph.doc_string = "original"
+    assert tool_restore.restore(before, made).graph.doc_string == "original"
+
+
+@pytest.mark.parametrize(("given", "kept"), [("", "of the original"), ("of the tool", "of the tool")])
+def test_a_changed_node_has_the_notes_of_the_original_unless_the_tool_wrote_some(given: str, kept: str) -> None:
+    before, made = parsed("a = Relu(x) y = Neg(a)"), parsed("a = Relu(x) y = Neg(x)")
+    node, other = before.graph.node[1], made.graph.node[1]
+    node.doc_string, node.name = "of the original", "of the original"
+    node.metadata_props.add(key="k", value="of the original")
+    if given:
+        other.doc_string = other.name = given
+        other.metadata_props.add(key="k", value=given)
+    found = tool_restore.restore(before, made).graph.node[1]
+    assert (found.name, found.doc_string, [one.value for one in found.metadata_props]) == (kept, kept, [kept])
+    assert list(found.input) == ["x"]
+
+
+FUNCTIONS = """<domain: "own", opset_import: ["": 20]> f (v) => (w) { w = Cos(v) }
+               <domain: "own", opset_import: ["": 20]> h (v) => (w) { w = Sin(v) }"""
+
+
+def with_functions(body: str, functions: str = "", own: str = ', "own": 1') -> onnx.ModelProto:
+    return text.parse(
+        f'<ir_version: 10, opset_import: ["": 20{own}]> g (float[2] x) => (float[2] y) {{ {body} }} {functions}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "kept"),
+    [
+        ("a = own.f(x) y = own.h(a)", "a = own.f(x) y = own.h(a)", ["f", "h"]),
+        ("a = own.f(x) y = own.h(a)", "a = own.f(x) y = Sin(a)", ["f"]),
+        # One that was never called stays.
+        ("y = own.f(x)", "y = own.f(x)", ["f", "h"]),
+        ("y = own.f(x)", "y = Cos(x)", ["h"]),
+    ],
+)
+def test_functions_stay_if_they_are_called_or_never_were(before: str, made: str, kept: list[str]) -> None:
+    found = tool_restore.restore(with_functions(before, FUNCTIONS), with_functions(made))
+    assert [function.name for function in found.functions] == kept
+
+
+def test_functions_of_the_tool_come_last_and_changed_ones_are_its_own() -> None:
+    changed = FUNCTIONS.replace("Cos", "Tan").replace(" h (v)", " k (v)")
+    body = "a = own.f(x) y = own.h(a)"
+    found = tool_restore.restore(with_functions(body, FUNCTIONS), with_functions(f"{body} z = own.k(y)", changed))
+    assert [(one.name, one.node[0].op_type) for one in found.functions] == [("f", "Tan"), ("h", "Sin"), ("k", "Sin")]
+
+
+def versions(model: onnx.ModelProto) -> dict[str, int]:
+    return {entry.domain: entry.version for entry in model.opset_import}
+
+
+def test_opsets_are_those_of_the_tool_for_the_domains_that_were_there_or_are_used() -> None:
+    before = text.parse(
+        '<ir_version: 8, opset_import: ["": 17, "own": 2, "idle": 3]> g (float[2] x) => (float[2] y) { y = own.f(x) }'
+    )
+    made = text.parse(
+        '<ir_version: 11, opset_import: ["": 17, "own": 4, "new": 5, "extra": 6]> '
+        "g (float[2] x) => (float[2] y) { y = new.f(x) }"
+    )
+    found = tool_restore.restore(before, made)
+    assert versions(found) == {"": 17, "own": 4, "idle": 3, "new": 5} and found.ir_version == 8
+    made.opset_import[0].version = 21
+    found = tool_restore.restore(before, made)
+    assert versions(found)[""] == 21 and found.ir_version == 10
+    del made.opset_import[2]
+    assert versions(tool_restore.restore(before, made))["new"] == 1
+    made.opset_import[0].domain = "ai.onnx"
+    assert versions(tool_restore.restore(before, made))[""] == 21
