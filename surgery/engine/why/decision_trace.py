@@ -174,11 +174,11 @@ def _condition(file: str, line: int) -> tuple[str, str]:
 
 
 def _above(file: str, line: int) -> Iterator[int]:
-    """Yield the lines that begin the blocks containing a line, innermost first."""
+    """Yield the lines that begin the blocks containing a line, innermost first; `):` continues what is above it."""
     indent = _indent(linecache.getline(file, line))
     for above in range(line - 1, 0, -1):
         text = linecache.getline(file, above)
-        if text.strip() and _indent(text) < indent:
+        if text.strip() and _indent(text) < indent and text.strip()[0] not in ")]}":
             indent = _indent(text)
             yield above
 
