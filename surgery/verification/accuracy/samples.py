@@ -31,9 +31,13 @@ _SETS = ((TRIVIAL, 64), (CHEAP, 32), (math.inf, 12))
 """Maximum estimated seconds of one run, and the number of sets that are then drawn."""
 
 
-_LARGER, _LARGER_IMAGE = 24, 96
+_LARGER, _LARGER_IMAGE, _LARGER_VOLUME = 24, 96, 48
 """The minimum extent of a dim at the largest size at which inputs are drawn, except for extents of 1 and batches, and
-the minimum height or width of an image. More rows of a batch would show the same again, in a multiple of the time."""
+the minimum height or width of an image, and of a volume or video. More rows of a batch would show the same again, in a
+multiple of the time."""
+
+_BATCHED = 4
+"""The first dim of inputs with so many dims is a batch, whatever its name: images, volumes, caches of attention."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +127,19 @@ def _kinds(arrays: Iterable[Any]) -> tuple[str, ...]:
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
     """Return a point of realistic size, if the original accepts it: verification runs at sizes of 1 to 5."""
-    dims = {name: _larger_extent(name, extent, reference.inputs.spatial) for name, extent in base.dims.items()}
+    plan, spatial = reference.inputs.plan, reference.inputs.spatial
+    batches = {str(port.dims[0]) for port in plan.ports if len(port.dims) >= _BATCHED}
+    image = _LARGER_IMAGE if len(spatial) <= 2 else _LARGER_VOLUME
+    dims = {
+        name: extent if name in batches else _larger_extent(name, extent, image if name in spatial else _LARGER)
+        for name, extent in base.dims.items()
+    }
     binding = replace(base, dims=dims)
     return [binding] if dims != base.dims and reference.inputs.draws_all and reference.accepts(binding) else []
 
 
-def _larger_extent(name: str, extent: int, spatial: Sequence[str]) -> int:
-    if extent == 1 or "batch" in name.lower():
-        return extent
-    return max(extent, _LARGER_IMAGE if name in spatial else _LARGER)
+def _larger_extent(name: str, extent: int, least: int) -> int:
+    return extent if extent == 1 or "batch" in name.lower() else max(extent, least)
 
 
 def _worthwhile(cost: float) -> int:

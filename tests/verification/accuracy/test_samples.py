@@ -43,16 +43,33 @@ def test_a_batch_stays_small(batch: str) -> None:
         assert max(_extents(samples, "sequence")) == 24
 
 
-def test_images_have_realistic_sizes() -> None:
-    head = '<ir_version: 10, opset_import: ["": 21]> g (float[batch,3,height,width] x) => (float[batch,4,h,w] y) '
-    body = "<float[4,3,3,3] k> { y = Conv(x, k) }"
-    model = onnx.parser.parse_model(head + body)
-    model.graph.initializer.add().CopyFrom(onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "k"))
-    del model.graph.input[1:]
+@pytest.mark.parametrize("shape", ["N, 3, 12, 12", "N, 8, past, 4", "N, 3, 4, 5, 6"])
+def test_the_first_dim_of_images_and_caches_is_a_batch_whatever_its_name(shape: str) -> None:
+    for samples in _drawn(shape):
+        assert max(_extents(samples, "N")) <= 5
+
+
+def _convolved(*spatial: str) -> Samples:
+    """Return the inputs to calibrate a convolution with, whose images have these dims."""
+    kernel = np.ones((4, 3, *(3 for _ in spatial)), np.float32)
+    head = f'<ir_version: 10, opset_import: ["": 21]> g (float[n, 3, {", ".join(spatial)}] x) => (float y) '
+    model = onnx.parser.parse_model(head + "{ c = Conv(x, k) y = ReduceMean<keepdims = 0>(c) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "k"))
     with closing(Verifier(model.SerializeToString(), None, VerifySpec())) as verifier:
-        samples = verifier.calibration
+        return verifier.calibration
+
+
+def test_images_have_realistic_sizes() -> None:
+    samples = _convolved("height", "width")
     assert max(_extents(samples, "height")) == max(_extents(samples, "width")) == 96
-    assert max(_extents(samples, "batch")) <= 5
+    assert max(_extents(samples, "n")) <= 5
+
+
+def test_volumes_are_smaller_than_images() -> None:
+    """96 in three directions are a million positions of each channel."""
+    samples = _convolved("depth", "height", "width")
+    assert {max(_extents(samples, name)) for name in ("depth", "height", "width")} == {48, 50, 68}
+    assert max(_extents(samples, "n")) <= 5
 
 
 def test_calibration_and_evaluation_share_no_inputs() -> None:

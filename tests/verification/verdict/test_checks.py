@@ -75,6 +75,23 @@ def test_a_finding_is_new_only_if_missing_from_the_original():
     assert new_findings([], old) == old
 
 
+def test_an_element_type_that_operators_do_not_take_is_one_finding():
+    """Inference stops at the first of these operators: SplitToSequence, which takes bfloat16 since opset 24."""
+    head = '<ir_version: 11, opset_import: ["": {}]> g (bfloat16[6] x, int64 n, int64 i) => (bfloat16[k] y) '
+    old, new, halved = (
+        check(onnx.parser.parse_model(text).SerializeToString())
+        for text in (
+            head.format(23) + "{ s = SplitToSequence(x, n) y = SequenceAt(s, i) }",
+            head.format(24) + "{ s = SplitToSequence(x, n) y = SequenceAt(s, i) }",
+            '<ir_version: 11, opset_import: ["": 23]> g (float8e5m2[6] x, int64 n) => (seq(float8e5m2[k]) y) '
+            "{ y = SplitToSequence(x, n) }",
+        )
+    )
+    assert "SplitToSequence" in old[0] and "SequenceAt" in new[0]
+    assert new_findings(old, new) == []
+    assert new_findings(old, halved) == halved != []
+
+
 def test_a_model_has_the_signature_of_its_copy():
     assert signature(GOOD).differences(signature(GOOD)) == []
 
