@@ -51,6 +51,25 @@ FAILED = {"state": "failed", "kind": "crash", "stage": "check"}
         ({"tolerance": 0.2}, {"tolerance": 0.3}, []),
         ({"tolerance": 0.2}, {"tolerance": 0.5}, [("tolerance", True)]),
         ({"tolerance": 0.001}, {"tolerance": 0.01}, [("tolerance", False)]),
+        # The bounds belong to what is no change.
+        ({"seconds": 1.0}, {"seconds": 1.5}, []),
+        ({"seconds": 0.2}, {"seconds": 0.5}, [("seconds", True)]),
+        ({"seconds": 0.2}, {"seconds": 0.49}, []),
+        ({"seconds": None}, {"seconds": 1.0}, [("seconds", True)]),
+        ({"tolerance": 0.25}, {"tolerance": 0.5}, []),
+        ({"tolerance": 0.0}, {"tolerance": 0.2}, [("tolerance", True)]),
+        ({"tolerance": 0.3}, {"tolerance": 0.0}, [("tolerance", False)]),
+        ({"tolerance": 0.0}, {"tolerance": 0.1}, [("tolerance", False)]),
+        ({"tolerance": 0.0}, {"tolerance": 0.0}, []),
+        ({"tolerance": None}, {"tolerance": 0.2}, []),
+        ({"nodes_after": None}, {"nodes_after": 5}, []),
+        ({"verdict": "equal"}, {"verdict": "unheard of"}, [("verdict", True)]),
+        ({"verdict": "unheard of"}, {"verdict": "unknown, too"}, [("verdict", False)]),
+        ({"state": "queued"}, FAILED, [("verdict", False)]),
+        ({"state": "skipped"}, {}, [("fixed", False)]),
+        (FAILED, {**FAILED, "stage": "run"}, [("verdict", False)]),
+        (None, {"state": "skipped"}, []),
+        ({"state": "queued"}, None, [("missing", False)]),
         ({"output_sha256": "1"}, {"output_sha256": "2"}, [("contents", False)]),
         ({"output_sha256": "1"}, {"output_sha256": "2", "nodes_after": 4}, [("nodes", False)]),
         ({"input_sha256": "1"}, {"input_sha256": "2"}, [("contents", False)]),
@@ -58,6 +77,17 @@ FAILED = {"state": "failed", "kind": "crash", "stage": "check"}
 )
 def test_changes_of_one_model(before: Any, after: Any, expected: list[tuple[str, bool]]) -> None:
     assert changes(before, after) == expected
+
+
+def test_a_failure_is_named_by_its_kind_and_stage() -> None:
+    sides = [[row("m", state="failed", kind="crash", stage=stage)] for stage in ("check", "")]
+    (change,) = compare(*sides).changes
+    assert (change.what, change.before, change.after) == ("verdict", "crash at check", "crash")
+
+
+def test_missing_figures_count_as_none_in_totals() -> None:
+    rows = [row("a", nodes_after=None, seconds=None), row("b")]
+    assert (compare(rows, rows).totals.nodes, compare(rows, rows).totals.seconds) == ((5, 5), (1.0, 1.0))
 
 
 def test_thresholds_are_relative_to_the_earlier_run() -> None:
