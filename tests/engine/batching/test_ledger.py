@@ -38,6 +38,40 @@ def test_each_verdict_has_a_rank_of_its_own() -> None:
     assert ledger.weakness("equal") < ledger.weakness("unverified") < ledger.weakness("of a later release")
 
 
+@pytest.mark.parametrize(
+    ("state", "kind", "is_ok", "is_negative"),
+    [
+        ("done", "", True, False),
+        ("done", "purpose", False, True),
+        ("failed", "", False, True),
+        ("failed", "crash", False, True),
+        ("skipped", "skipped", True, False),
+        ("running", "", False, False),
+        ("queued", "purpose", False, False),
+    ],
+)
+def test_a_row_is_good_bad_or_neither(state: str, kind: str, is_ok: bool, is_negative: bool) -> None:
+    found = row("a", state=state, kind=kind)
+    assert (found.is_ok, found.is_negative) == (is_ok, is_negative)
+
+
+def test_a_closed_ledger_is_one_file_and_rows_of_older_releases_have_defaults(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as found:
+        found.put([row("b", output_folder=".")])
+        assert (tmp_path / f"{ledger.NAME}-wal").exists()
+    assert not (tmp_path / f"{ledger.NAME}-wal").exists()
+    base = sqlite3.connect(tmp_path / ledger.NAME)
+    assert base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with base:
+        base.execute("INSERT INTO models (name, model, recipe) VALUES ('a', 'm', 'r')")
+    assert base.execute("SELECT stage, output_folder, verdict FROM models WHERE name = 'a'").fetchone() == (
+        "",
+        "",
+        None,
+    )
+    base.close()
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
