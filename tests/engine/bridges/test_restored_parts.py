@@ -224,3 +224,107 @@ def test_opsets_are_those_of_the_tool_for_the_domains_that_were_there_or_are_use
     assert versions(tool_restore.restore(before, made))["new"] == 1
     made.opset_import[0].domain = "ai.onnx"
     assert versions(tool_restore.restore(before, made))[""] == 21
+
+
+BRANCHES = """y = If(c) <then_branch = t () => (float[K] p) <float[2] w = {1, 2}, float[2] v = {3, 4}>
+                                  { s = Add(x, w) p = Add(s, v) },
+                   else_branch = e () => (float[K] q) { q = Abs(x) }>"""
+
+
+def test_constants_and_types_of_subgraphs_are_put_back() -> None:
+    ports = "(float[2] x, bool c) => (float[2] y)"
+    before, made = (parsed(BRANCHES.replace("K", size), ports) for size in ("N", "2"))
+    branch = made.graph.node[0].attribute[0].g
+    first, second = branch.initializer
+    branch.initializer.remove(first)
+    branch.initializer.append(helper.make_tensor(first.name, 1, [2], [1.0, 2.0]))
+    made.graph.node[0].name = "of the tool"
+    found = tool_restore.restore(before, made).graph.node[0]
+    assert found.name == "of the tool"
+    then, other = (attribute.g for attribute in found.attribute)
+    assert then == before.graph.node[0].attribute[0].g and other == before.graph.node[0].attribute[1].g
+    branch.output[0].name = branch.node[1].output[0] = "renamed"
+    then = tool_restore.restore(before, made).graph.node[0].attribute[0].g
+    assert then.output[0] == branch.output[0] and second.name in {one.name for one in then.initializer}
+
+
+def test_lists_of_subgraphs_are_put_back_if_there_are_as_many() -> None:
+    graphs = [parsed(f"{name} = Relu(x)", f"() => (float[2] {name})").graph for name in ("p", "q")]
+    before, made = (
+        parsed("[own] y = own.Switch(x)", head='<ir_version: 10, opset_import: ["": 20, "own": 1]>') for _ in "ab"
+    )
+    for graph in graphs:
+        graph.doc_string = "of the original"
+    before.graph.node[0].attribute.append(helper.make_attribute("bodies", graphs))
+    for graph in graphs:
+        graph.ClearField("doc_string")
+    for count, kept in ((2, ["of the original"] * 2), (1, [""])):
+        del made.graph.node[0].attribute[:]
+        made.graph.node[0].attribute.append(helper.make_attribute("bodies", graphs[:count]))
+        found = tool_restore.restore(before, made).graph.node[0].attribute[0].graphs
+        assert [graph.doc_string for graph in found] == kept
+
+
+@pytest.mark.parametrize(("name", "kept"), [("", True), ("n", True), ("m", False)])
+def test_a_node_that_the_tool_renamed_is_its_own(name: str, kept: bool) -> None:
+    before, made = parsed("[n] y = Softmax(x)"), parsed("y = Softmax<axis = -1>(x)")
+    made.graph.node[0].name = name
+    found = tool_restore.restore(before, made).graph.node[0]
+    assert (found.name, len(found.attribute)) == (("n", 0) if kept else ("m", 1))
+
+
+def test_an_attribute_is_the_same_in_another_encoding_and_without_its_doc() -> None:
+    raw, typed = constant("value", 1, 2), helper.make_tensor("other", 1, [2], [1.0, 2.0])
+    before, made = parsed("a = Constant() y = Add(x, a)"), parsed("a = Constant() y = Add(x, a)")
+    for model, tensor in ((before, raw), (made, typed)):
+        model.graph.node[0].attribute.append(helper.make_attribute("value", tensor))
+        model.graph.node[1].attribute.append(helper.make_attribute("values", [tensor, tensor]))
+    before.graph.node[0].attribute[0].doc_string = "of the original"
+    assert tool_restore.restore(before, made).graph.node == before.graph.node
+    made.graph.node[0].attribute[0].t.float_data[1] = 3
+    made.graph.node[1].attribute[0].tensors[1].float_data[1] = 3
+    assert tool_restore.restore(before, made).graph.node == made.graph.node
+
+
+def declared(model: onnx.ModelProto) -> dict[str, list[str | int]]:
+    infos = {one.name: one.type.tensor_type.shape.dim for one in model.graph.value_info}
+    return {name: [dim.dim_param or dim.dim_value for dim in dims] for name, dims in infos.items()}
+
+
+@pytest.mark.parametrize(
+    ("made", "of_tool", "kept"),
+    [
+        ("a = Relu(x) y = Neg(a)", None, {"a": ["N"]}),
+        ("a = Relu(x) y = Abs(a)", None, {"a": ["N"]}),
+        ("a = Relu(x) y = Abs(a)", 2, {"a": ["N"]}),
+        ("a = Abs(x) y = Neg(a)", None, {}),
+        ("a = Abs(x) y = Neg(a)", 2, {"a": [2]}),
+        ("a = LeakyRelu(x) y = Neg(a)", 2, {"a": [2]}),
+        ("y = Neg(x)", None, {}),
+        ("y = Neg(x)", 2, {}),
+    ],
+)
+def test_declarations_are_those_of_the_original_or_of_changed_nodes(
+    made: str, of_tool: int | None, kept: dict[str, list[str | int]]
+) -> None:
+    before, after = parsed("a = Relu(x) y = Neg(a)"), parsed(made)
+    before.graph.value_info.append(helper.make_tensor_value_info("a", 1, ["N"]))
+    if of_tool is not None:
+        after.graph.value_info.append(helper.make_tensor_value_info("a", 1, [of_tool]))
+    assert declared(tool_restore.restore(before, after)) == kept
+
+
+@pytest.mark.parametrize(("items", "kept"), [([1, 2], {"u": [2]}), ([1], {})])
+def test_the_declaration_of_a_constant_stays_with_its_shape(items: list[float], kept: dict[str, list[int]]) -> None:
+    before = with_constants("y = Add(x, u)", [constant("u", 1, 2)])
+    before.graph.value_info.append(helper.make_tensor_value_info("u", 1, [2]))
+    made = with_constants("y = Add(x, u)", [constant("u", *items)])
+    assert declared(tool_restore.restore(before, made)) == kept
+
+
+def test_trailing_empty_names_are_no_difference() -> None:
+    before, made = parsed("[n] y = Clip(x)"), parsed("y = Clip(x)")
+    made.graph.node[0].input.extend(["", ""])
+    assert tool_restore.restore(before, made).graph.node[0] == before.graph.node[0]
+    made.graph.node[0].input.append("u")
+    assert list(tool_restore.restore(before, made).graph.node[0].input) == ["x", "", "", "u"]
