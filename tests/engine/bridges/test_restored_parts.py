@@ -328,3 +328,51 @@ def test_trailing_empty_names_are_no_difference() -> None:
     assert tool_restore.restore(before, made).graph.node[0] == before.graph.node[0]
     made.graph.node[0].input.append("u")
     assert list(tool_restore.restore(before, made).graph.node[0].input) == ["x", "", "", "u"]
+
+
+def test_a_function_that_the_tool_left_alone_is_the_original() -> None:
+    body = "a = own.f(x) y = own.h(a)"
+    before, made = with_functions(body, FUNCTIONS), with_functions(body, FUNCTIONS)
+    for function in before.functions:
+        function.doc_string = function.node[0].doc_string = "of the original"
+        function.opset_import[0].version = 19
+    assert tool_restore.restore(before, made).functions == before.functions
+    made.functions[0].input[0] = made.functions[0].node[0].input[0] = "renamed"
+    made.functions[1].node[0].op_type = "Tan"
+    first, second = tool_restore.restore(before, made).functions
+    assert (list(first.input), first.doc_string, first.node[0].doc_string) == (["renamed"], *["of the original"] * 2)
+    assert (second.node[0].op_type, second.doc_string, second.node[0].doc_string) == ("Tan", "of the original", "")
+    assert [one.opset_import[0].version for one in (first, second)] == [20, 20]
+
+
+def external(name: str, start: int) -> onnx.TensorProto:
+    tensor = onnx.TensorProto(name=name, data_type=1, dims=[2], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", "w"), ("offset", str(start)), ("length", "8")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("copy", "first", "kept"),
+    [
+        (external("v", 0), external("u", 0), ["u"]),
+        (external("v", 8), external("u", 0), ["u", "v"]),
+        (external("y", 0), external("u", 0), ["u", "y"]),
+        (constant("v", 1, 2), constant("u", 1, 2), ["u", "v"]),
+    ],
+)
+def test_only_copies_of_large_weights_are_merged(
+    copy: onnx.TensorProto, first: onnx.TensorProto, kept: list[str]
+) -> None:
+    before, made = with_constants("y = Add(x, u)", [first]), with_constants(f"y = Add(x, {copy.name})", [first, copy])
+    found = tool_restore.restore(before, made).graph
+    assert [tensor.name for tensor in found.initializer] == kept
+    assert found.node[0].input[1] == ("u" if kept == ["u"] else copy.name)
+
+
+def test_a_large_weight_with_another_name_stays_if_the_first_is_gone() -> None:
+    before, made = (
+        with_constants("y = Add(x, u)", [external("u", 0)]),
+        with_constants("y = Add(x, v)", [external("v", 0)]),
+    )
+    assert [tensor.name for tensor in tool_restore.restore(before, made).graph.initializer] == ["v"]
