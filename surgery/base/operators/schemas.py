@@ -151,6 +151,12 @@ def fixed_type(type_str: str) -> str | None:
     return type_str[len("tensor(") : -1] if type_str.startswith("tensor(") else None
 
 
+def only_type(schema: OpSchema, type_str: str) -> str | None:
+    """Return the element type in a type, or the only one that a type variable of the schema may be; else None."""
+    allowed = [one.allowed_type_strs for one in schema.type_constraints if one.type_param_str == type_str]
+    return fixed_type(allowed[0][0] if allowed and len(allowed[0]) == 1 else type_str)
+
+
 def alike(schema: OpSchema, position: int) -> list[int]:
     """List the positions of other inputs with the same element type as the input at `position`."""
     this = parameter(schema, position)

@@ -167,7 +167,7 @@ def _type_of(graph: Graph, op: str, index: int, item: Any, known: Mapping[int, i
     if schema is None:
         return next(iter(known.values()), _plain(item))
     formal = schemas.parameter(schema, index)
-    fixed = schemas.fixed_type(formal.type_str) if formal is not None else None
+    fixed = schemas.only_type(schema, formal.type_str) if formal is not None else None
     if fixed is not None:
         return literals.data_type(fixed)
     return next((known[other] for other in schemas.alike(schema, index) if other in known), _plain(item))
@@ -197,7 +197,7 @@ def presume_types(
     named = next((attributes[key] for key in _TYPE_ATTRIBUTES if key in attributes), None)
     for index, value in enumerate(made):
         letter = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
-        fixed = schemas.fixed_type(letter)
+        fixed = schemas.only_type(schema, letter)
         dtype = literals.data_type(fixed) if fixed is not None else letters.get(letter)
         if dtype is None and named is not None:
             dtype = ir.DataType(named.value if isinstance(named, ir.Attr) else named)
