@@ -12,12 +12,15 @@ from support.breadth import sampled
 
 from surgery import Parity, Refusal, graph_pass
 from surgery.engine import recipe
+from surgery.engine.bridges.except_selectors import excepted_nodes
+from surgery.engine.bridges.run_pass import run_pass
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.why.explain import explain
 from surgery.model import storage
 from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 from surgery.model.proto import lineage
 
 APIS = ("proto", "ir", "gs")
@@ -187,6 +190,19 @@ def test_a_refusal_leaves_the_model_unchanged(api: str, contained: bool) -> None
     assert [step.status for step in result.steps] == ["unchanged", "committed"]
     assert [refused.reason for refused in result.steps[0].refusals] == ["not this one"]
     assert result.output.ops == {"Exp": 1, "Neg": 1}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_result_without_an_excepted_node_is_refused(api: str) -> None:
+    stored = storage.from_proto(text.parse(IDENTITY))
+    for excepted, count in (("copy", 3), ("first", 2)):
+        graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
+        graph.excepted = excepted_nodes([excepted], graph)
+        run_pass(catalog.find(f"whole-drop-{api}"), graph, {}, contained=False)
+        assert len(graph.nodes()) == count
+        assert ["'copy'; this pass changes the model as a whole" in one.reason for one in graph.refusals] == [True] * (
+            count - 2
+        )
 
 
 @pytest.mark.parametrize("api", APIS)

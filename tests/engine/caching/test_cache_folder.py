@@ -136,3 +136,86 @@ def test_the_folder_follows_from_the_environment(
     monkeypatch.setenv("SURGERY_CACHE_DIR", given)
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     assert cache_folder.default_folder() == Path(folder).expanduser()
+
+
+def file_of(path: Path, data: bytes) -> MappedFile:
+    path.write_bytes(data)
+    return MappedFile(path)
+
+
+def test_a_tensor_has_its_digest_where_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CacheFolder(tmp_path / "cache", pytest.fail)
+    folder._writes = False
+    assert folder.store(file_of(tmp_path / "data", b"abc"), 0, 3) == hashlib.sha256(b"abc").hexdigest()
+    warnings: list[str] = []
+    folder = CacheFolder(tmp_path / "cache", warnings.append)
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache_folder, "_PIECE", 1)
+    monkeypatch.setattr(cache_folder, "_write_all", full)
+    assert folder.store(MappedFile(tmp_path / "data"), 0, 3) == hashlib.sha256(b"abc").hexdigest()
+    assert len(warnings) == 1 and [path for path in folder.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_range_beyond_a_file_is_damaged(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / "cache", pytest.fail)
+    with pytest.raises(Damaged, match="data: cut short"):
+        folder.store(file_of(tmp_path / "data", b"abc"), 1, 3)
+
+
+@pytest.mark.parametrize(("failures", "placed"), [(0, True), (1, True), (8, True), (9, False)])
+def test_a_folder_that_disappears_is_created_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, placed: bool
+) -> None:
+    tries: list[Path] = []
+    replace = Path.replace
+
+    def vanishing(self: Path, target: Path) -> Path:
+        tries.append(target)
+        if len(tries) <= failures:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return replace(self, target)
+
+    passing = tmp_path / "passing"
+    passing.write_bytes(b"abc")
+    monkeypatch.setattr(Path, "replace", vanishing)
+    if placed:
+        cache_folder._put_in_place(passing, tmp_path / "sub" / "file")
+        assert (tmp_path / "sub" / "file").read_bytes() == b"abc" and len(tries) == failures + 1
+    else:
+        with pytest.raises(FileNotFoundError):
+            cache_folder._put_in_place(passing, tmp_path / "sub" / "file")
+
+
+def test_digests_of_files_that_have_settled_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CacheFolder(tmp_path / "cache", pytest.fail)
+    new = file_of(tmp_path / "data", b"abc")
+    digest = hashlib.sha256(b"abc").hexdigest()
+    assert folder.digest_of(new) == digest and not folder.expects([new])
+    changed = max(new.opened.st_mtime_ns, new.opened.st_ctime_ns)
+    for later, remembered in ((2_000_000_000, False), (2_000_000_001, True)):
+        monkeypatch.setattr(cache_folder.time, "time_ns", lambda later=later: changed + later)
+        assert folder.digest_of(new) == digest
+        assert folder.expects([new]) is remembered
+    assert not folder.expects([]) and not folder.expects([new, file_of(tmp_path / "other", b"x")])
+    monkeypatch.setattr(cache_folder, "_pieces", lambda *_: pytest.fail("it was read"))
+    assert folder.digest_of(new) == digest
+    assert len(list(folder.digests.iterdir())) == 1
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CacheFolder(tmp_path / "cache", pytest.fail)
+    new = file_of(tmp_path / "data", b"abc")
+    os.utime(tmp_path / "data", (1, 1))
+    monkeypatch.setattr(cache_folder, "_settled", lambda _: True)
+    folder.digest_of(new)
+    assert not folder.expects([new]) and list(folder.digests.iterdir()) == []
+
+
+def test_keys_of_parts_do_not_run_together() -> None:
+    keys = [cache_folder.key_of(*parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), (1,), ("1", ""), ("\udcff",))]
+    assert len(set(keys)) == len(keys) and cache_folder.key_of(1) == cache_folder.key_of("1")
