@@ -74,11 +74,15 @@ def test_each_part_has_its_promise_and_its_changes(steps: list[Any]) -> None:
         with g.intended():
             pass
         g.add_output("a")
-    assert parts(steps) == [(Parity.CLOSE, {"names", "dims"}), (Parity.INTENDED, set()), (Parity.CLOSE, {"outputs"})]
+    assert parts(steps) == [
+        (Parity.CLOSE, {"names", "dims"}),
+        (Parity.INTENDED, {"types", "dims"}),
+        (Parity.CLOSE, {"outputs"}),
+    ]
     steps.clear()
     with opened(intended=True) as g:
         g.set_input("last", 0, "x")
-    assert parts(steps) == [(Parity.INTENDED, set())]
+    assert parts(steps) == [(Parity.INTENDED, {"types", "dims"})]
 
 
 def test_an_input_is_a_change_of_the_signature(steps: list[Any]) -> None:

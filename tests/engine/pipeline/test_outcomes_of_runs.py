@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from surgery.engine.pipeline.purpose import Shortfall
-from surgery.engine.pipeline.records import Expectation, RefusedSite, Result, StepRecord
+from surgery.engine.pipeline.records import Expectation, Journal, RefusedSite, Result, Silent, StepRecord
+from surgery.engine.recipe import recipe_lookup
 from surgery.model.graph.state import Defect
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.verdict.validity import FREEZING
@@ -124,3 +126,54 @@ def test_an_empty_batch_that_is_no_longer_taken_is_remarked() -> None:
     assert found.lost_empty.startswith("an empty batch or sequence is no longer taken: Attention ")
     found.input.ops["Attention"] = 1  # type: ignore[index]
     assert found.lost_empty == ""
+
+
+def test_a_record_has_nothing_that_is_not_given() -> None:
+    record = StepRecord("a", "unchanged", 3, 3)
+    assert (record.sites, record.exit_code, record.seconds, record.message) == (0, 0, 0.0, "")
+    assert not record.cached and not record.is_foreign and record.verdict is None
+    assert StepRecord("a", "committed", 3, 3, verdict=CLOSE).to_json()["verdict"] == "close"
+    assert record.to_json()["verdict"] is None
+
+
+def test_a_shipped_recipe_has_a_name_and_others_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe_lookup, "is_shipped", lambda path: path == Path("/shelf/tidy.yaml"))
+    places = {where: replace(DONE, where=where).place for where in ("/shelf/tidy.yaml:3", "/x/tidy.yaml:3", "", "tidy")}
+    assert list(places.values()) == ["tidy:3", "/x/tidy.yaml:3", "", "tidy"]
+
+
+def test_a_refused_site_is_named_by_its_anchor() -> None:
+    assert str(RefusedSite(2, "n", "it differs")) == "refused site 2 at 'n': it differs"
+    assert str(RefusedSite(2, "", "it differs")) == "refused site 2: it differs"
+
+
+class Noting(Silent):
+    def __init__(self) -> None:
+        self.noted: list[object] = []
+
+    def stage(self, step: str, stage: str) -> None:
+        self.noted.append((step, stage))
+
+    def done(self, record: StepRecord) -> None:
+        self.noted.append(record)
+
+
+def test_a_journal_reports_what_it_records(capsys: pytest.CaptureFixture[str]) -> None:
+    observer = Noting()
+    journal = Journal(observer)
+    journal.stage("a", "pass")
+    journal.prefix = "run 2: "
+    journal.stage("a", "check")
+    journal.record(DONE)
+    assert observer.noted == [("a", "pass"), ("a", "run 2: check"), DONE] and journal.records == [DONE]
+    Journal(None).observer.said("a", "printed by a pass\n")
+    assert capsys.readouterr() == ("", "printed by a pass\n")
+
+
+def test_an_origin_lists_the_steps_that_changed_something() -> None:
+    recipe: Any = SimpleNamespace(name="r")
+    assert result(DONE).origin() is None
+    skipped = StepRecord("s", "skipped", 2, 2)
+    made = result(DONE, SAME, skipped, UNDONE, made_by=recipe, end=CLOSE).origin()
+    assert made is not None and [step["pass"] for step in made.steps] == ["a", "d"]
+    assert made.end == "close"
