@@ -106,6 +106,57 @@ def test_a_shape_is_doubted_that_is_not_so_in_each_run(name: str, dims: list[Any
     assert doubting.found == expected
 
 
+class Counting:
+    """A verifier that notes which values are looked at: an original with a and b, of two rows each."""
+
+    def __init__(self, rows: int = 2) -> None:
+        self.rows = rows
+        self.asked: list[list[str]] = []
+
+    def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> list[Seen]:
+        self.asked.append([*names])
+        return [Seen(dict.fromkeys(["a", *(names or "b")], (self.rows, 4)), frozenset("a"))]
+
+
+def test_each_kind_of_node_is_looked_at_once() -> None:
+    model = text.parse("""g (float[n,4] a) => (float[n,4] f) {
+        b = Softmax(a) c = Softmax(b) d = LogSoftmax(c) e = LogSoftmax(d) f = Softmax<axis = 0>(e) }""")
+    doubting, verifier = Doubting(), Counting()
+    shapes = {"a": ir.Shape(["n", 4]), "b": ir.Shape(["n", 4])}
+
+    def learn(given: Any, **more: ir.Shape) -> list[list[str]]:
+        shapes.update(more)
+        asked = len(given.asked)
+        doubting.learn(given, shapes, model)
+        return cast(list[list[str]], given.asked[asked:])
+
+    assert learn(verifier) == [[]]  # the original
+    assert learn(verifier) == []
+    assert learn(verifier, c=ir.Shape(["n", 4])) == []  # as b
+    assert learn(verifier, d=ir.Shape([2, 4]), e=ir.Shape(["n", 4])) == [["d"]]
+    assert learn(verifier, f=ir.Shape(["n", 5])) == [["f"]]
+    assert doubting.found == {"f": (1,)}
+    assert learn(verifier, f=ir.Shape(["n", 4])) == [["f"]]  # nothing has confirmed that kind
+    assert learn(verifier) == []
+    other = Counting(rows=3)
+    assert learn(other) == [[], ["f"]] and learn(other) == []
+    doubting.learn(cast(Any, Counting()), {}, model)
+
+
+@pytest.mark.parametrize(
+    ("dim", "extent", "agrees"),
+    [("n", 0, True), ("n + 3", 0, True), ("m", 0, True), ("n", 2, False), ("n + 3", 4, True), ("n + 3", 5, False)],
+)
+def test_an_empty_value_contradicts_no_expression(dim: str, extent: int, agrees: bool) -> None:
+    class One:
+        def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> list[Seen]:
+            return [Seen({"a": (1 if extent else 0,), "b": (extent,)}, frozenset("a"))]
+
+    doubting = Doubting()
+    doubting.learn(cast(Any, One()), {"a": ir.Shape(["n"]), "b": ir.Shape([dim])}, onnx.ModelProto())
+    assert doubting.found == ({} if agrees else {"b": (0,)})
+
+
 # A pass writes the Concat; at first, there is none to which the wrong rule applies.
 PADDED = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[n, 2] x, float[1, 2] e, float[3, 2] d) => (float[m, 2] y, bool[1] t, float[3, 2] z)
