@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from support.breadth import sampled
 
-from surgery.engine.pipeline.delta_debugging import SearchLimit, SiteSearch
+from surgery.engine.pipeline import delta_debugging
+from surgery.engine.pipeline.delta_debugging import Guilts, SearchLimit, SiteSearch
 from surgery.model.graph.state import Site
 
 
@@ -180,3 +181,63 @@ def test_the_search_terminates_for_a_flaky_pass() -> None:
     failed = Trial(False, (Site(1, "a", (), ()), Site(2, "b", (), ())))
     found, rest = SiteSearch(test, failed).guilty()
     assert rest.ok and [guilty.site.number for guilty in found] == [2]
+
+
+def test_a_failure_that_comes_and_goes_is_reported() -> None:
+    sites = (Site(1, "a", (), ()), Site(2, "b", (), ()))
+    answers = iter([Trial(True, ()), Trial(True, sites[:1]), Trial(False, ())])
+    with pytest.raises(SearchLimit, match="it does not fail in the same way each time"):
+        SiteSearch(lambda skip: next(answers), Trial(False, sites)).guilty()
+
+
+def test_no_run_begins_after_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 103.0, 105.0, 105.5, 200.0])
+    monkeypatch.setattr(delta_debugging.time, "monotonic", lambda: next(now))
+    acted = Acted(numbered(200), bool)
+    hunt = SiteSearch(acted, acted(), seconds=5.0)
+    with pytest.raises(SearchLimit, match="gave up after 5 s"):
+        hunt.guilty()
+    # The time begins with the first run, and one that begins at its end is made.
+    assert hunt.runs == 3
+
+
+def test_the_best_run_has_the_most_sites() -> None:
+    acted = Acted(numbered(8), lambda applied: "node 6" in applied)
+    hunt = search(acted)
+    assert hunt.best is None and len(hunt.trials) == 1
+    hunt.guilty()
+    assert hunt.best is not None and len(hunt.best.applied) == 7 and len(hunt.trials) == hunt.runs + 1
+
+
+def test_sites_with_one_anchor_are_told_apart() -> None:
+    sites = tuple(Site(number, anchor, (), ()) for number, anchor in enumerate("abab", 1))
+    assert delta_debugging._names(Trial(True, sites)) == {1: ("a", 0), 2: ("b", 0), 3: ("a", 1), 4: ("b", 1)}
+
+
+def test_a_site_that_cannot_fail_with_fewer_has_all_others() -> None:
+    """What fails is the number of sites, so no smaller set shows it."""
+    acted = Acted(numbered(4), lambda applied: len(applied) >= 4)
+    hunt = search(acted)
+    (guilty,), _ = hunt.guilty()
+    needed, alone = hunt.accomplices(guilty)
+    assert [site.number for site in needed] == [1, 2, 3] and alone.applied == numbered(4)
+    flaky = SiteSearch(lambda skip: Trial(True, guilty.trial.sites), guilty.trial)
+    assert flaky.accomplices(guilty) == (list(guilty.trial.sites[:3]), guilty.trial)
+
+
+def test_guilty_sites_are_avoided_in_later_rounds() -> None:
+    guilts, acted = Guilts(), Acted(["ab", "bc", "cd"], bool, {"ab": {"bc"}})
+    first = acted()
+    assert guilts.avoid("pass", first, acted) is first and acted.runs == 1
+    guilts.add("pass", [Site(1, "bc", (), ()), Site(2, "", (), ())])
+    guilts.add("other", [Site(1, "cd", (), ())])
+    assert guilts.avoid("pass", first, acted) is first and acted.runs == 1
+    guilts.add("pass", [Site(1, "ab", (), ())])
+    # Without `ab` there is `bc`, which is avoided, too.
+    found = guilts.avoid("pass", first, acted)
+    assert found.applied == ["cd"] and acted.runs == 3
+    assert guilts.avoid("pass", found, acted) is found and acted.runs == 3
+    stubborn = Trial(True, (Site(1, "ab", (), ()),))
+    calls: list[frozenset[int]] = []
+    guilts.avoid("pass", stubborn, lambda skip: calls.append(skip) or stubborn)  # type: ignore[func-returns-value]
+    assert calls == [frozenset({1})] * 4
