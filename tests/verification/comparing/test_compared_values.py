@@ -92,6 +92,8 @@ def test_differences_in_numbers() -> None:
     assert found.as_needed() == pytest.approx(needed, rel=1e-6) and found.beyond
     # The unit of 10 is 2 ** -20.
     assert found.ulp == found.worst.ulp == 6 / 2**-20 and found.worst.binding == {"seed": 1}  # type: ignore[union-attr]
+    small = {"rtol": 0.5 * 2**-23, "atol": 0.5, "factor": 0.5}
+    assert _found(_f32(4), _f32(6)).as_needed() == pytest.approx(small, rel=1e-6)
     # The worst of several outputs, and counts over all of them.
     compare({"z": _f32(2, 2)}, {"z": _f32(2, 4)}, ONE, found)
     assert (found.elements, found.differing, found.count_beyond, found.message[:10]) == (6, 4, 1, "output 'y'")
@@ -152,10 +154,11 @@ def test_large_tensors_are_compared_block_by_block(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "BLOCK", 4)
     one = np.ones((3, 2, 5), np.float32)
     other = one.copy()
-    other[1, 1, 4], other[2, 0, 0], other[0, 0, 1] = 5.0, 3.0, NAN
+    other[1, 1, 4], other[2, 0, 0], other[0, 0, 1], other[2, 1, 3] = 5.0, 3.0, NAN, NAN
     found = _found(one, other)
-    assert (found.differing, found.count_beyond, found.message) == (3, 3, "output 'y'[0, 0, 1]: nan instead of 1")
-    other[0, 0, 1] = 1.0
+    assert (found.differing, found.count_beyond, found.message) == (4, 4, "output 'y'[0, 0, 1]: nan instead of 1")
+    assert found.nan is not None and (found.nan.count, found.nan.first.index) == (2, (0, 0, 1))
+    other[0, 0, 1] = other[2, 1, 3] = 1.0
     found = _found(one, other)
     assert (found.differing, found.count_beyond, found.message) == (2, 2, "output 'y'[1, 1, 4]: 5 instead of 1")
     assert exceeds(one, other, ONE) and not same_bits(one, other) and same_bits(one, one.copy())
@@ -190,7 +193,8 @@ def test_factors_of_the_tolerance() -> None:
     [
         (_f32(NAN), np.array([0x7FC00001], np.uint32).view(np.float32), True),
         (_f32(0.0), _f32(-0.0), False),
-        (np.array([1 + NAN * 1j]), np.array([2 + NAN * 1j]), True),
+        (np.array([complex(1, NAN)]), np.array([complex(2, NAN)]), True),
+        (np.array([complex(1, NAN)]), np.array([complex(2, 1)]), False),
         (np.array([1 + 2j]), np.array([1 + 3j]), False),
         (np.array([1 + 2j]), np.array([1 + 2j]), True),
         (np.array([1, 2], ml_dtypes.int4), np.array([1, 2], ml_dtypes.int4), True),

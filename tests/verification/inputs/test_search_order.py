@@ -68,6 +68,60 @@ def test_the_users_sizes_are_tried_and_no_others() -> None:
     assert _tried(TWO, lambda n, m: m == 6, dims={"M": (6, 7)}) == [(2, 6), (1, 7), (1, 6), (2, 7), (1, 6)]
 
 
+def test_dims_that_cannot_move_at_all_once() -> None:
+    # One dim has a single size, and the other one moves by itself.
+    assert _tried(TWO, lambda *_: True, dims={"N": (4,), "M": (6, 7)})[:2] == [(4, 6), (4, 7)]
+    assert _tried(TWO, lambda *_: True, dims={"N": (4,), "M": (6,)}) == [(4, 6)]
+
+
+COUNTED = "g (float[N,M] x, int64[2] i) => (float[N,M] y, int64[2] j) { y = Relu(x) j = Neg(i) }"
+
+
+def test_simpler_integers_are_tried_if_no_dim_moves() -> None:
+    def search_for(*profiles: str) -> tuple[list[tuple[str, Point]], list[Binding]]:
+        found, tried = Found(), []
+
+        def probe(binding: Binding) -> str | None:
+            tried.append((binding.profile, tuple(binding.dims.values())))
+            return None if tried[-1][1] == (2, 3) or binding.profile in profiles else "no"
+
+        plan = FeedPlan(text.parse(COUNTED), InputsSpec())
+        search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found, covers=False)
+        return tried, found.accepted
+
+    tried, accepted = search_for("ones", "zeros")
+    others = [profile for profile, _ in tried if profile != "legal"]
+    assert others[:2] == ["binary", "ones"] and "twos" not in others
+    assert [binding.profile for binding in accepted[:2]] == ["legal", "ones"]
+    # Without any that helps, the usual ones are used further.
+    tried, accepted = search_for()
+    moved = [profile for profile, point in tried if profile != "legal"]
+    assert moved == ["binary", "ones", "twos", "zeros", "sixteens"] and tried[-1] == ("legal", (2, 37))
+
+
+IMAGES = "g (float[N,3,H,W] x, float[8,3,3,3] w) => (float[N,8,I,J] y) { y = Conv(x, w) }"
+
+
+@pytest.mark.parametrize(
+    ("cost", "shorter", "first"),
+    [
+        (TRIVIAL, 2, (2, 45, 37)),
+        (TRIVIAL * 1.01, 2, (2, 15, 13)),
+        # Too few positions are left, or the shapes are not known.
+        (TRIVIAL * 1.01, 9, (2, 45, 37)),
+        (TRIVIAL * 1.01, None, (2, 45, 37)),
+    ],
+)
+def test_smaller_images_are_tried_where_a_run_takes_long(cost: float, shorter: int | None, first: Point) -> None:
+    def shapes(binding: Binding) -> dict[str, list[int]]:
+        n, h, w = binding.dims.values()
+        return {} if shorter is None else {"x": [n, 3, h, w], "y": [n, 8, h - shorter, w - shorter]}
+
+    assert _tried(IMAGES, lambda *_: True, cost=lambda _: cost, shapes=shapes)[0] == first
+    # But not if the model rejects them.
+    assert _tried(IMAGES, lambda n, h, w: h > 15, cost=lambda _: cost, shapes=shapes, once=True)[-1] == (2, 45, 37)
+
+
 def test_dims_move_one_by_one_where_all_together_are_rejected() -> None:
     # Not at the second point; the first at its other sizes until one is accepted.
     assert _tried(TWO, lambda n, m: m == 3) == [(2, 3), (1, 4), (1, 3), (2, 4), (2, 6), (2, 1), (1, 3), (2, 37)]
@@ -101,6 +155,14 @@ def test_what_the_graph_implies_is_tried_after_the_first_point() -> None:
     options: Any = {"cost": lambda _: TRIVIAL, "shapes": lambda _: {}, "dims": None}
     tried, _, found = _known(TWO, known, lambda n, m: m == 2 * n, **options)
     assert tried == [(2, 3), (2, 4), (1, 2)] and [*found.accepted[1].dims.values()] == [1, 2]
+    known = {**UNKNOWN, "ties": {"N": {"": 2}, "M": {"": 3}}}
+    assert _known(TWO, known, lambda n, m: (n, m) == (2, 3), **options)[0] == [(2, 3), (1, 4)]
+    # Sizes are covered with the dims that follow, unless none was rejected.
+    known = {**UNKNOWN, "ties": {"M": {"N": 2}}, "meets": [["N", "M"]], "compared": [{"N": 9}]}
+    tried, _, found = _known(TWO, known, lambda n, m: m == 2 * n, **options, covers=True)
+    assert (9, 18) in tried and found.meets == [("N", ["M"])] and found.compared == [{"N": 9}]
+    tried, _, found = _known(TWO, known, lambda *_: True, **options, covers=True)
+    assert not found.meets and (9, 18) not in tried
     # Both starting points fit, and yet the second dim follows.
     known = {**UNKNOWN, "ties": {"M": {"N": 1, "": 1}}, "admits": {"N": [2, 6]}}
     known["joint"] = [{"names": ["N"], "points": [{"N": 6}], "demands": ["N is six"]}]
