@@ -217,7 +217,9 @@ def test_which_outputs_are_measured() -> None:
     rules = ComparisonRules(Parity.CLOSE, random=frozenset({"random"}))
     given = {**outputs, "s": [one, one]}
     del given["gone"]
-    found = [*cases(run, given, {"y": wide, "wide": wide, "s": [wide, np.ones(2)]}, rules, [])]
+    again = [{"y": one * 2, "s": [one]}, {"y": np.ones(2, np.float32)}]
+    found = [*cases(run, given, {"y": wide, "wide": wide, "s": [wide, np.ones(2)]}, rules, again)]
+    assert [len(case.rerounded) for case in found] == [1, 0, 1, 0]
     assert [(case.pair.name, case.pair.item, case.truth is None) for case in found] == [
         ("y", (), False), ("wide", (), True), ("s", (0,), False), ("s", (1,), True),
     ]  # fmt: skip

@@ -50,6 +50,7 @@ def test_ports_have_kinds_types_and_dims() -> None:
     model = _model(
         odd,
         _tensor("shapeless", dims=None),
+        _tensor("none", dims=(0,)),
         helper.make_value_info("s", sequence),
         helper.make_value_info("o", helper.make_optional_type_proto(element)),
         helper.make_value_info("os", helper.make_optional_type_proto(sequence)),
@@ -59,6 +60,7 @@ def test_ports_have_kinds_types_and_dims() -> None:
     assert read_ports(model) == [
         InputPort("odd", "tensor", np.dtype(np.float32), ("odd[0]", "odd[1]", "a b")),
         InputPort("shapeless", "tensor", np.dtype(np.float32), (2, 3), ranked=False),
+        InputPort("none", "tensor", np.dtype(np.float32), (0,)),
         InputPort("s", "sequence", integer, ("k", 3)),
         InputPort("o", "optional", integer, ("k", 3)),
         InputPort("os", "optional", integer, ("k", 3), "sequence"),
@@ -170,12 +172,20 @@ def test_simpler_integers(domain: Domain, dtype: Any, profile: str, expected: Do
 
 def test_what_is_fed() -> None:
     sequence = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, ["k"])))
-    inputs = [_tensor("x"), _tensor("i", INT64), _tensor("r"), sequence, _tensor("free", dims=None)]
+    inputs = [
+        _tensor("x"),
+        _tensor("i", INT64),
+        _tensor("r"),
+        sequence,
+        _tensor("free", dims=None),
+        _tensor("j", INT64),
+    ]
     spec = InputsSpec(dims={"k": (5,)}, tensors={"i": TensorSpec(values=(4, 6)), "r": TensorSpec(range=(2, 3))})
     plan = _plan(*inputs, spec=spec)
     for profile in ("legal", "ones"):
         feed = plan.feeds(Binding({"n": 50, "k": 5}, "normal", 3, profile), {"i": LIMITED})
         assert {*feed["i"].tolist()} == {4, 6}
+        assert ({*feed["j"].tolist()} == {1}) is (profile == "ones")
         assert feed["r"].min() >= 2 and feed["r"].max() <= 3 and feed["r"].std() > 0.1
         assert [item.shape for item in feed["s"]] == [(5,)] * len(feed["s"]) and len(feed["s"]) > 1
         assert feed["free"].shape == (2, 3)
