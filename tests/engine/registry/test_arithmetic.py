@@ -129,13 +129,15 @@ def test_the_command_line_and_recipes_take_them(tmp_path: Path, capsys: pytest.C
     settings = {"scale": "1/255", "mean": "[0.485*255, 2*3, 1]", "dtype": "uint8"}
     flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     assert cli.main(["run", "embed-preprocessing", str(path), *flags, "-o", str(out), "--no-provenance"]) == 0
-    flags = ["--set", f"scale={1 / 255!r}", "--set", f"mean=[{0.485 * 255!r}, 6, 1]", "--set", "dtype=uint8"]
-    assert cli.main(["run", "embed-preprocessing", str(path), *flags, "-o", str(other), "--no-provenance"]) == 0
+    again, mean = tmp_path / "c.onnx", f"[{0.485 * 255!r}, 6, 1]"
+    for given, result in (
+        (f"scale: {1 / 255!r}, mean: {mean}", other),
+        ("scale: 1/255, mean: [0.485*255, 2*3, 1]", again),
+    ):
+        file = tmp_path / "r.yaml"
+        file.write_text(f"verify: {{mode: 'off'}}\nsteps:\n  - embed-preprocessing: {{{given}, dtype: uint8}}\n")
+        assert cli.main(["apply", str(file), str(path), "-o", str(result), "--no-provenance"]) == 0
     assert out.read_bytes() == other.read_bytes()
-    file = tmp_path / "r.yaml"
-    file.write_text("steps:\n  - embed-preprocessing: {scale: 1/255, mean: [0.485*255, 2*3, 1], dtype: uint8}\n")
-    again = tmp_path / "c.onnx"
-    assert cli.main(["apply", str(file), str(path), "-o", str(again), "--no-provenance"]) == 0
     assert again.read_bytes() == other.read_bytes()
 
 

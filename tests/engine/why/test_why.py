@@ -204,11 +204,11 @@ def test_a_node_in_between(bert: Model) -> None:
 
 
 def test_equal_near_misses_are_reported_once(bert: Model) -> None:
-    for power in nodes(bert, "Pow"):
+    for power in nodes(bert, "Pow")[-3:]:
         set_constant(bert, power, 1, np.float32(3))
     found = explain(bert, "fuse-layer-norm")
-    assert found.sites == () and found.near_misses_total == 1
-    assert len(found.near_misses[0].alike) == 8
+    assert len(found.sites) == 6 and found.near_misses_total == 1
+    assert len(found.near_misses[0].alike) == 2
 
 
 def test_a_convolution_with_a_computed_bias() -> None:
