@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from surgery.base.promises import Parity
 from surgery.engine import recipe as recipes
+from surgery.engine.registry.passes import Pass
 from surgery.engine.why import explain
 from surgery.engine.why.explain import (
     BoundValue,
@@ -22,6 +24,9 @@ from surgery.engine.why.explain import (
     explained,
     why_so_few,
 )
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused, Site
 
 NODE = RefusedNode("n", "Relu", (), (), "", ())
@@ -123,8 +128,6 @@ def test_refusals_without_code_are_grouped_by_reason() -> None:
 
 
 def test_a_pass_in_another_api_has_its_changes() -> None:
-    from surgery.model.graph import text
-
     before = text.parse("g (float[2] x) => (float[2] y) { a = Relu(x) b = Neg(a) y = Neg(b) }")
     after = text.parse("g (float[2] x) => (float[2] y) { a = Relu(x) b = Neg(a) y = Exp(b) }")
     why = Why("p", "onnx_ir.Model")
@@ -138,3 +141,28 @@ def test_a_pass_in_another_api_has_its_changes() -> None:
 def test_names_of_a_pattern_and_what_they_stand_for() -> None:
     found = [*explain._bound({"a": None, "b": 3, "c": [None, None], "d": (1, 2)})]
     assert found == [BoundValue("a", "", "", "absent"), BoundValue("b", "", "", "3"), BoundValue("d", "", "", "(1, 2)")]
+
+
+def walk(graph: Graph) -> None:
+    """Look at nothing."""
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 30])
+def test_a_pass_of_the_user_is_explained_in_a_fork_with_its_limits(
+    monkeypatch: pytest.MonkeyPatch, memory: int | None
+) -> None:
+    given: dict[str, Any] = {}
+
+    def fork(work: Any, **more: Any) -> tuple[Any, str]:
+        given.update(more)
+        return work(), "printed"
+
+    monkeypatch.setattr(explain, "call_in_fork", fork)
+    monkeypatch.setattr(explain, "default_memory", lambda: 7)
+    declared = Pass("own", Parity.EXACT, "graph", walk)
+    stored = storage.from_proto(text.parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    said: list[str] = []
+    found = explain.explain(declared, stored.proto, stored.weights, timeout=3.0, memory=memory, said=said.append)
+    assert found == explain.explain(declared, stored.proto, stored.weights, contained=False)
+    assert given == {"stage": "pass 'own'", "timeout": 3.0, "memory": memory or 7, "home": declared.file}
+    assert said == ["printed"] and found.lines(1) == ["the pass refused nothing; it looked at no node"]
