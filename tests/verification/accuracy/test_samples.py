@@ -43,8 +43,8 @@ def test_a_batch_stays_small(batch: str) -> None:
         assert max(_extents(samples, "sequence")) == 24
 
 
-@pytest.mark.parametrize("shape", ["N, 3, 12, 12", "N, 8, past, 4", "N, 3, 4, 5, 6"])
-def test_the_first_dim_of_images_and_caches_is_a_batch_whatever_its_name(shape: str) -> None:
+@pytest.mark.parametrize("shape", ["N, 3, 12, 12", "N, 8, past, 4", "N, 3, 4, 5, 6", "N, 1600", "N, 1600, 1"])
+def test_the_first_dim_of_images_caches_and_windows_is_a_batch_whatever_its_name(shape: str) -> None:
     for samples in _drawn(shape):
         assert max(_extents(samples, "N")) <= 5
 
