@@ -209,7 +209,7 @@ def test_the_best_run_has_the_most_sites() -> None:
     assert hunt.best is not None and len(hunt.best.applied) == 7 and len(hunt.trials) == hunt.runs + 1
 
 
-def test_sites_with_one_anchor_are_told_apart() -> None:
+def test_sites_with_one_anchor_are_numbered() -> None:
     sites = tuple(Site(number, anchor, (), ()) for number, anchor in enumerate("abab", 1))
     assert delta_debugging._names(Trial(True, sites)) == {1: ("a", 0), 2: ("b", 0), 3: ("a", 1), 4: ("b", 1)}
 

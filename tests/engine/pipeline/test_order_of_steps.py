@@ -39,7 +39,7 @@ def run(steps: str, **more: Any) -> Pipeline:
     return made
 
 
-def told(made: Pipeline) -> list[tuple[str, str]]:
+def recorded(made: Pipeline) -> list[tuple[str, str]]:
     return [(record.name, record.status) for record in made.journal.records]
 
 
@@ -64,7 +64,7 @@ IDENTITY, DROPOUT = "drop-identity", "drop-dropout"
     ],
 )  # fmt: skip
 def test_steps_run_in_order(steps: str, expected: list[tuple[str, str]]) -> None:
-    assert told(run(steps)) == expected
+    assert recorded(run(steps)) == expected
 
 
 def test_a_skipped_step_says_where_it_is() -> None:
@@ -107,7 +107,7 @@ def repeat(step: PassStep, on_failure: Any = None, times: int | None = None) -> 
 def test_a_round_that_returns_to_an_earlier_model_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ROUNDS", 6)
     made = repeat(declared("swing", swinging))
-    assert told(made) == [("swing", "committed")] * 2
+    assert recorded(made) == [("swing", "committed")] * 2
     assert made.model.state.ops["Relu"] == 1
     assert len(repeat(declared("swing", swinging), times=9).journal.records) == 2
 
@@ -119,10 +119,10 @@ def test_a_pass_that_always_changes_something_is_stopped(monkeypatch: pytest.Mon
             repeat(declared("grow", growing), on_failure)
         assert error.value.where == "r.yaml:7"
     made = repeat(declared("grow", growing), "rollback")
-    assert told(made) == [*[("grow", "committed")] * 3, ("(repeat)", "unchanged")]
+    assert recorded(made) == [*[("grow", "committed")] * 3, ("(repeat)", "unchanged")]
     last = made.journal.records[-1]
     assert last.message.startswith("still changing after 3 rounds, and ended; ") and last.where == "r.yaml:7"
-    assert told(repeat(declared("grow", growing), times=2)) == [("grow", "committed")] * 2
+    assert recorded(repeat(declared("grow", growing), times=2)) == [("grow", "committed")] * 2
 
 
 EXPECTED = """recipe: r
@@ -170,7 +170,7 @@ def test_a_pipeline_stops_before_a_step() -> None:
     made = pipeline(f"{IDENTITY}, {DROPOUT}", until=DROPOUT)
     with pytest.raises(module.Arrived) as arrived:
         made.run(made._recipe.steps)
-    assert arrived.value.step.name == DROPOUT and told(made) == [(IDENTITY, "committed")]
+    assert arrived.value.step.name == DROPOUT and recorded(made) == [(IDENTITY, "committed")]
     made.close()
 
 
@@ -180,7 +180,7 @@ def raising(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_failure", "status", "ends"),
+    ("on_failure", "status", "stops"),
     [
         ("abort", "failed", True),
         ("rollback", "rolled_back", False),
@@ -188,18 +188,18 @@ def raising(graph: Graph) -> None:
         ("keep", "failed", True),
     ],
 )
-def test_a_step_that_fails_ends_the_run_unless_it_is_undone(on_failure: Any, status: str, ends: bool) -> None:
+def test_a_step_that_fails_stops_the_run_unless_it_is_undone(on_failure: Any, status: str, stops: bool) -> None:
     made = pipeline(IDENTITY)
     try:
         step = declared("raise", raising, on_failure=on_failure)
-        if ends:
+        if stops:
             with pytest.raises(module.Abort):
                 made.run((step,))
         else:
             made.run((step,))
     finally:
         made.close()
-    assert told(made) == [("raise", status)] and made.failed is not None and "KeyError" in made.failed.complaint
+    assert recorded(made) == [("raise", status)] and made.failed is not None and "KeyError" in made.failed.complaint
 
 
 def test_what_a_trusted_run_did_is_not_cached() -> None:
@@ -207,7 +207,7 @@ def test_what_a_trusted_run_did_is_not_cached() -> None:
         def note(self, step: PassStep, judged: Judged, record: StepRecord, before: Any, after: Any) -> None:
             pytest.fail("noted")
 
-    assert told(run(IDENTITY, cache=Cache())) == [(IDENTITY, "committed")]
+    assert recorded(run(IDENTITY, cache=Cache())) == [(IDENTITY, "committed")]
 
 
 def test_a_recipe_without_a_loss_has_to_be_as_fast_only_if_it_is_to_be_faster() -> None:

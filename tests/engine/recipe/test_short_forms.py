@@ -23,7 +23,7 @@ def draft() -> Draft:
     return Draft("r.yaml", Path())
 
 
-def told(found: Draft) -> list[str]:
+def problems_of(found: Draft) -> list[str]:
     return [f"{one.line}:{one.column} {one.message}" for one in found.problems]
 
 
@@ -77,7 +77,7 @@ def test_the_kind_of_a_step(text: str, kind: str | None) -> None:
 def test_a_step_in_its_long_form(text: str, long: dict[str, Any], problems: list[str]) -> None:
     found = draft()
     assert plain(step_forms.long(node(text), found)) == long
-    assert told(found) == problems
+    assert problems_of(found) == problems
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_step_that_is_cut_off_needs_no_message() -> None:
 def test_the_steps_of_a_list(text: str, count: int, problems: list[str]) -> None:
     found = draft()
     assert len(step_forms.listed(node(text), found)) == count
-    assert told(found) == problems
+    assert problems_of(found) == problems
 
 
 def test_a_list_without_steps() -> None:
@@ -132,7 +132,7 @@ def test_options_and_names() -> None:
     values, keys = step_forms.options(node("{a: [1, 2], b: {c: ~}, 1: x, a: 3}"), found)
     assert values == {"a": [1, 2], "b": {"c": None}}
     assert {name: key.column for name, key in keys.items()} == {"a": 2, "b": 13}
-    assert told(found) == ["1:24 a key is text, not 1; quote it"]
+    assert problems_of(found) == ["1:24 a key is text, not 1; quote it"]
     assert step_forms.options(node("a"), found) == ({}, {})
     assert step_forms.named(None) == []
     one: YamlNode = node("a")
@@ -153,10 +153,10 @@ def test_a_step_that_a_recipe_does_not_have() -> None:
     known = {"drop-dropout": None, "fold-constants": None}
     assert step_forms.check_step(node("drop-dropout"), known, recipe, found)
     assert not step_forms.check_step(node("3"), known, recipe, found)
-    assert told(found) == []
+    assert problems_of(found) == []
     assert not step_forms.check_step(node("drop-dropuot"), known, recipe, found)
     assert not step_forms.check_step(node("zzz"), known, recipe, found)
-    assert told(found) == [
+    assert problems_of(found) == [
         "1:1 recipe 'tidy' has no step 'drop-dropuot'; did you mean 'drop-dropout'?",
         "1:1 recipe 'tidy' has no step 'zzz'",
     ]

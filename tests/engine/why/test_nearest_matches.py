@@ -33,7 +33,7 @@ def explained(match: str | tuple[str, ...], body: str, at: str | None = None, **
     return why.explain(declared, stored.proto, stored.weights, at=at, contained=False, **more)
 
 
-def told(miss: why.NearMiss) -> str:
+def in_words(miss: why.NearMiss) -> str:
     what = miss.reason or "; ".join(f"{flaw.kind}: {flaw}" for flaw in miss.flaws)
     return f"{miss.anchor}, {miss.matched} of {len(miss.lines)} of {miss.pattern}: {what}"
 
@@ -73,7 +73,7 @@ def test_near_misses_are_listed_nearest_first(
     match: str | tuple[str, ...], body: str, at: str | None, misses: list[str]
 ) -> None:
     found = explained(match, body, at)
-    assert [told(miss) for miss in found.near_misses] == misses
+    assert [in_words(miss) for miss in found.near_misses] == misses
     assert found.near_misses_total == len(misses)
     assert (found.remark, found.sites) == ("", ())
 

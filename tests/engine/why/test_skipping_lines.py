@@ -84,7 +84,7 @@ def with_short_values(graph: Graph) -> None:
         graph.nodes("Exp")
 
 
-def told(walk: Callable[[Graph], None], at: str | None = None) -> list[tuple[str, str, int]]:
+def skipped(walk: Callable[[Graph], None], at: str | None = None) -> list[tuple[str, str, int]]:
     body = "[one] a = Relu(x) [more] c = Abs(x) [two] b = Relu(half) y = Add(a, b)"
     stored = storage.from_proto(text.parse(f"g (float[2] x) => (float[2] y) <float half = {{0.5}}> {{ {body} }}"))
     declared = Pass("skipping", Parity.CLOSE, "graph", walk)
@@ -105,13 +105,13 @@ def told(walk: Callable[[Graph], None], at: str | None = None) -> list[tuple[str
         (with_short_values, 'if short and long and len("node") and sys.maxsize > 3:', f"short = {'Relu' * 19 + '1'!r}"),
     ],
 )  # fmt: skip
-def test_the_line_that_skips_is_told_with_its_values(walk: Any, line: str, values: str) -> None:
-    ((where, held, count),) = told(walk)
+def test_the_line_that_skips_is_shown_with_its_values(walk: Any, line: str, values: str) -> None:
+    ((where, held, count),) = skipped(walk)
     assert (where, held, count) == (line, f"{values}, node = Relu 'one'", 2)
 
 
 def test_the_values_are_those_of_the_node_that_is_asked_for() -> None:
-    ((_, held, count),) = told(long_after_a_helper, at="two")
+    ((_, held, count),) = skipped(long_after_a_helper, at="two")
     assert held == "found = None, number = 4, first = float 'half' 0.5, last = float 'b', node = Relu 'two'"
     assert count == 1
 
