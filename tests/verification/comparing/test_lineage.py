@@ -162,6 +162,11 @@ def test_branches_that_are_always_taken() -> None:
     assert alike(branching(1), _model("y = Neg(x)"), ["y"]) == {"y"}
     assert alike(branching(0), _model("y = Abs(x)"), ["y"]) == {"y"} == alike(branching(0), branching(0, "Exp"), ["y"])
     assert alike(branching(1), _model("y = Abs(x)"), ["y"]) == set() == alike(branching(1), branching(1, "Exp"), ["y"])
+    # Such an If is still a node of its own: it changes as a whole, and is not the same model as its branch.
+    assert _traced(branching(1), branching(1, "Exp"))[:2] == _traced(branching(1), branching(1, "Neg", "Exp"))[:2]
+    assert _traced(branching(1), branching(1, "Exp"))[0] == {"y"}
+    assert same_but_for_names(branching(1), branching(1))
+    assert not same_but_for_names(branching(1), branching(1, "Neg", "Exp"))
     # An unknown condition: both branches count.
     branches = "then_branch = t () => (float[2] p) { p = Neg(x) }, else_branch = e () => (float[2] q) { q = Abs(x) }"
     free = f"y = If(c) <{branches}>"
