@@ -209,6 +209,18 @@ def _with_operands(parser: _parsing.Parser, texts: list[str]) -> list[str]:
     return [*rest, *operands, *(f"--attribute={name}={value}" for name, value in found if name not in inputs)]
 
 
+def _with_attributes(parser: _parsing.Parser, texts: list[str]) -> list[str]:
+    """Turn options that are called like attributes of the operators, as `--alpha 0.1`, into attributes."""
+    import onnx
+
+    from surgery.interface.command_line import _settings
+
+    ops = [op for op in (text.removeprefix("--with=") for text in texts) if onnx.defs.has(op)]
+    known = {name for op in ops for name in onnx.defs.get_schema(op).attributes}
+    rest, found = _settings.free_options(texts, parser.is_unknown, known.__contains__)
+    return [*rest, *(f"--attribute={name}={value}" for name, value in found)]
+
+
 def _remove(arguments: argparse.Namespace) -> Chosen:
     from surgery.interface.command_line import _settings
 
@@ -404,6 +416,7 @@ This changes the results, which are then checked and run but not compared, unles
 keeps=close' says that it does not. A form of 'surgery run replace-op' and 'surgery run replace-subgraph':
 
     surgery replace model.onnx Relu Sigmoid -o out.onnx
+    surgery replace model.onnx Relu LeakyRelu --alpha 0.1 -o out.onnx
     surgery replace model.onnx --op LeakyRelu --with Relu --attribute alpha=null -o out.onnx
     surgery replace model.onnx --match 'y = Relu(x)' --emit 'y = Sigmoid(x)' -o out.onnx
 """,
@@ -416,6 +429,7 @@ keeps=close' says that it does not. A form of 'surgery run replace-op' and 'surg
             Argument(("--emit",), "TEXT", "what replaces each match of --match"),
         ),
         _replace,
+        rewrite=_with_attributes,
     ),
     "upgrade": Edit(
         """Convert a model to a newer opset.

@@ -129,6 +129,14 @@ NODES = "Relu:a Mul:b LeakyRelu:c Neg:y Abs:z"
                 {"replace-op": {"nodes": {"op": "Relu"}, "op": "Sigmoid"}},
                 f"{PORTS} | {NODES.replace('Relu:a', 'Sigmoid:a')} | 17",
             ),
+            *(
+                (
+                    f"replace m.onnx {typed}",
+                    {"replace-op": {"nodes": {"op": "Relu"}, "op": "LeakyRelu", "attributes": {"alpha": 0.25}}},
+                    f"{PORTS} | {NODES.replace('Relu:a', 'LeakyRelu:a')} | 17",
+                )
+                for typed in ("Relu LeakyRelu --alpha .25", "--with=LeakyRelu --op Relu --alpha=.25")
+            ),
             (
                 "insert m.onnx Clip --after b --operands -1,1",
                 {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [-1, 1]}},
