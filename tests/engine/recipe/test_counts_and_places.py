@@ -110,6 +110,13 @@ def test_a_name_is_suggested_where_no_file_is_similar(places: Path) -> None:
         recipe_lookup.locate("defaul.yaml", places / "sub")
 
 
+def test_a_word_is_a_name_rather_than_a_file(places: Path) -> None:
+    (places / "tidi.yml").write_text("")
+    for text, near in (("tidi", "tidy"), ("tidi.ym", "tidi.yml")):
+        with pytest.raises(UsageError, match=f"no recipe '{text}'; did you mean '{near}'"):
+            recipe_lookup.locate(text, places)
+
+
 def test_what_is_read_is_a_recipe(places: Path) -> None:
     with pytest.raises(UsageError, match=r"m\.onnx' is a model, not a recipe; the recipe comes first"):
         recipe_lookup.read(places / "m.onnx")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, WorkerError
 from surgery.base.promises import Parity
+from surgery.base.workers import WorkerRaised
 from surgery.engine.registry import discovery
 from surgery.engine.registry.catalog import Catalog
 from surgery.engine.registry.passes import Pass
@@ -140,6 +141,41 @@ def test_an_import_that_fails_is_no_module_and_one_that_works_runs_once(
     monkeypatch.delitem(sys.modules, discovery._module_name(path))
     with pytest.raises(UsageError, match=r"no plugin module .no_such\.module.; install it, or name a .py file"):
         discovery.import_plugin("no_such.module")
+
+
+def test_a_worker_says_that_the_import_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path.cwd())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    done: list[object] = []
+    monkeypatch.setattr(discovery, "stage", done.append)
+    monkeypatch.setattr(discovery, "_try", lambda name: done.append((name, sys.path[0], Path.cwd())))
+    discovery.try_import("own", [str(tmp_path), *sys.path], str(tmp_path))
+    assert done == ["its import", ("own", str(tmp_path), tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("error", "fate"),
+    [
+        (WorkerError("crashed", stage="its import"), "crashed"),
+        (WorkerError("crashed", stage="start"), ""),
+        (WorkerRaised("KeyError", "x", stage="its import"), ""),
+        (None, ""),
+    ],
+)
+def test_how_an_import_ended_its_process(monkeypatch: pytest.MonkeyPatch, error: Exception | None, fate: str) -> None:
+    def call(*_: Any, **__: Any) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(discovery, "call_in_fork", call)
+    with discovery._TrialImport() as trial:
+        monkeypatch.setattr(trial._worker, "call", call)
+        for threads in (1, 2):
+            monkeypatch.setattr(discovery.threading, "active_count", lambda threads=threads: threads)
+            assert trial.fate("own") == fate
+        token = discovery.contained.set(False)
+        assert trial.fate("own") == ""
+        discovery.contained.reset(token)
 
 
 @pytest.mark.parametrize(
