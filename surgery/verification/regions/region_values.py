@@ -24,7 +24,7 @@ from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.time_budget import TimeBudget
-from surgery.verification.regions.value_shapes import follow
+from surgery.verification.regions.value_shapes import custom_nodes, follow, with_stand_ins
 
 if TYPE_CHECKING:
     import onnx
@@ -182,7 +182,7 @@ class Values:
 
     def _infer(self, before: Definitions, points: Sequence[Point]) -> None:
         for point in points:
-            self._declare(point, before.skeleton, hash(before.skeleton))
+            self._declare(point, self._runnable(before), hash(before.skeleton))
 
     def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
         """Infer the forms that onnx does not find, using the contents of shape tensors."""
@@ -191,7 +191,7 @@ class Values:
             return
         self._followed.add(key)
         with suppress(Exception):
-            for point, found in zip(points, follow(before.skeleton, [point.shapes_fed() for point in points])):
+            for point, found in zip(points, follow(self._runnable(before), [point.shapes_fed() for point in points])):
                 point.inferred[key] = {**found, **point.inferred.get(key, {})}
 
     def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
@@ -245,6 +245,22 @@ class Values:
             self._empty = before.skeleton, frozenset(found)
         return name in self._empty[1]
 
+    def _runnable(self, before: Definitions) -> bytes:
+        """Return a model without custom operators that keep the original from running.
+
+        Downstream of them, regions are compared at shapes, and with integers, that these might return.
+        """
+        if self._original.problem is None:
+            return before.skeleton
+        result: bytes = with_stand_ins(before.model).SerializeToString()
+        return result
+
+    def _blocked(self, before: Definitions, names: Collection[str]) -> list[str]:
+        """Return those of some values that depend on operators unknown to ONNX Runtime; all if there is no such one."""
+        custom = {name for node in custom_nodes(before.model) for name in node.output if name}
+        made = custom.union(*(before.flow.makes(number) for number in before.flow.below(custom)))
+        return [name for name in names if name in made] or [*names]
+
     def _begin(self, point: Point) -> None:
         """Take the original's inference results at this point, unless the inputs of its run have other shapes."""
         if point.inferred:
@@ -289,10 +305,14 @@ class Values:
                 {name: value for name, value in point.runs[number].feed.items() if name in known}
                 for point, number in places
             ]
-            outcome = self._engine.run(model.SerializeToString(), feeds, bare=True)
+            skeleton = (model if self._original.problem is None else with_stand_ins(model)).SerializeToString()
+            outcome = self._engine.run(skeleton, feeds, bare=True)
             failure = outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), None)
             if failure is not None:
-                return {name: f"'{name}' cannot be computed: {failure}" for name in left}
+                blocked = self._blocked(before, left) if self._original.problem is not None else left
+                unknown = {name: f"'{name}' cannot be computed: {failure}" for name in blocked}
+                rest = [name for name in names if name not in unknown]
+                return unknown | self._record(before, rest) if len(rest) < len(names) and rest else unknown
             for (point, number), result in zip(places, outcome.runs):
                 assert not isinstance(result, str)
                 point.recorded[number].update(result)

@@ -1,0 +1,92 @@
+"""Regions downstream of an operator that ONNX Runtime does not know: at shapes that it might return."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import onnx
+import pytest
+
+from surgery.base.promises import Parity
+from surgery.model.graph import text
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.regions.value_shapes import custom_nodes, with_stand_ins
+from surgery.verification.verdict.verifier import Verifier
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
+
+
+def model(body: str, ports: str = "(float[N,4] x) => (float[N,4] y)", declared: str = "") -> onnx.ModelProto:
+    return text.parse(f"{HEAD} g {ports} <{declared}> {{ {body} }}")
+
+
+def verdict(before: onnx.ModelProto, after: onnx.ModelProto) -> Verdict:
+    first, second = (one.SerializeToString() for one in (before, after))
+    with closing(Verifier(first, None, VerifySpec())) as verifier:
+        return verifier.verify(second, Parity.EXACT, before=first)
+
+
+SHAPED = "f = acme.Fancy<k = 2>(x) r = Relu(f) s = Shape(r) e = Expand(one, s) n = Neg(r) y = Add(n, e)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passes"),
+    [
+        # Elementwise, downstream and upstream.
+        ("f = acme.Fancy(x) y = Neg(f)", "f = acme.Fancy(x) m = Neg(f) n = Neg(m) y = Neg(n)", True),
+        ("f = acme.Fancy(x) y = Neg(f)", "f = acme.Fancy(x) y = Abs(f)", False),
+        # Integers that depend on the shape that it returns.
+        (SHAPED, SHAPED.replace("Shape(r)", "Shape(f)"), True),
+        (SHAPED, SHAPED.replace("Shape(r)", "Shape(two)"), False),
+        # It is not taken to be what stands in for it.
+        ("f = acme.Fancy(x) y = Neg(f)", "f = acme.Fancy(x) y = Neg(x)", False),
+        ("f = acme.Fancy<k = 2>(x) y = Neg(f)", "f = acme.Fancy<k = 3>(x) y = Neg(f)", False),
+        # Sizes that it cannot return if it keeps the shape.
+        ("f = acme.Fancy(x) y = MatMul(f, w)", "f = acme.Fancy(x) t = MatMul(f, w) y = Abs(t)", False),
+    ],
+)
+def test_changes_downstream_of_a_custom_operator(before: str, after: str, passes: bool) -> None:
+    declared = (
+        "float[1] one = {1}, float[2,3] two = {1, 2, 3, 4, 5, 6}, float[3,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}"
+    )
+    found = verdict(model(before, declared=declared), model(after, declared=declared))
+    assert found.passed is passes, found.message
+
+
+def test_integers_upstream_are_known_where_those_downstream_are_not() -> None:
+    # The stand-in has 4 columns, and the Reshape takes 3.
+    ports = "(float[N,4] x, float[N,4] z) => (float[M,3] y, float[K] w)"
+    ending = "f = acme.Fancy(x) a = Reshape(f, three) b = Shape(a) c = Gather(b, i0) d = Range(i0, c, i1)"
+    begin = "s = Shape(z) k = Gather(s, i0) t = Range(i0, k, i1)"
+    body = f"{begin} {{}} {ending} h = Cast<to = 1>(d) g = Unsqueeze(h, i1) y = Add(a, g)"
+    declared = "int64[2] three = {5, 3}, int64 i0 = {0}, int64 i1 = {1}"
+    before = model(body.format("u = Cast<to = 1>(t) w = Add(u, u)"), ports, declared)
+    right = model(body.format("n = Add(t, t) w = Cast<to = 1>(n)"), ports, declared)
+    wrong = model(body.format("n = Mul(t, t) w = Cast<to = 1>(n)"), ports, declared)
+    assert verdict(before, right).passed
+    assert not verdict(before, wrong).passed
+
+
+def test_a_stand_in_has_the_declared_type_and_the_name_of_its_node() -> None:
+    body = """["first"] f = acme.Fancy<k = 2>(x, x) ["second"] g = acme.Typed(f) ["third"] y = Neg(g)
+        ["fourth"] z = acme.Source()"""
+    proto = model(body, declared="int32[N,4] g")
+    assert [node.name for node in custom_nodes(proto)] == ["first", "second", "fourth"]
+    result = with_stand_ins(proto)
+    assert [(node.name, node.op_type, [*node.input], [*node.output]) for node in result.graph.node[:3]] == [
+        ("first", "Identity", ["x"], ["f"]),
+        ("second", "Cast", ["f"], ["g"]),
+        ("third", "Neg", ["g"], ["y"]),
+    ]
+    assert result.graph.node[1].attribute[0].i == onnx.TensorProto.INT32
+    assert result.graph.node[3].op_type == "Source"
+    assert proto.graph.node[0].op_type == "Fancy"
+
+
+def test_operators_that_are_known_have_no_stand_in() -> None:
+    proto = text.parse("""<ir_version: 8, opset_import: ["" : 17, "mine" : 1, "com.microsoft" : 1]>
+        g (float[N,4] x) => (float[N,4] y) { a = mine.twice(x) y = com.microsoft.Gelu(a) }
+        <domain: "mine", opset_import: ["" : 17]> twice (v) => (w) { w = Add(v, v) }""")
+    assert list(custom_nodes(proto)) == []
+    assert with_stand_ins(proto) == proto
