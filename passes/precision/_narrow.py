@@ -257,6 +257,7 @@ class Narrowing:
 
     def _check_opset(self, new: _Guard) -> None:
         first = self.format.opset
+        new.require(self.graph.opset, "the model has no operators of ai.onnx, of which Cast is one")
         new.require(self.graph.opset >= first, f"a Cast to {self.format.name} needs opset {first}")
 
     def _check_weight(self, new: _Guard, value: Value, candidate: _Candidate) -> None:
