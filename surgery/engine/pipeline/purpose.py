@@ -58,8 +58,7 @@ def shortfall(recipe: Recipe, records: Sequence[StepRecord], original: onnx.Mode
     reason, count = reasons.most_common(1)[0]
     if reason in _SMALL:
         return Shortfall(_too_small(step, _SMALL[reason], count), 0)
-    more = f" ({count} of {reasons.total()} places)" if reasons.total() > 1 else ""
-    return Shortfall(f"the precision was not changed: '{step.name}' found that {reason}{more}", 1)
+    return Shortfall(f"the precision was not changed: {tried[0].finding(_NO_WEIGHT)}", 1)
 
 
 def off_target(graph: Graph, original: StoredModel, deployed: Deployed | None) -> Shortfall | None:

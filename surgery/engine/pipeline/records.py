@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -131,6 +131,15 @@ class StepRecord(
     def broke(self) -> bool:
         """Whether it was undone because something broke, such as a crash, and not because its result was refused."""
         return self.status == "rolled_back" and self.exit_code == PassError.exit_code
+
+    def finding(self, apart: Collection[str] = ()) -> str:
+        """Return why the pass left most places as they were, `apart` from some reasons; empty if it refused none."""
+        reasons = Counter(one.reason for one in self.refusals if one.reason not in apart)
+        if not reasons:
+            return ""
+        reason, count = reasons.most_common(1)[0]
+        more = f" ({count} of {reasons.total()} places)" if reasons.total() > 1 else ""
+        return f"'{self.name}' found that {reason}{more}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""

@@ -280,7 +280,9 @@ def _unchanged(account: Result, refused: str, style: str) -> tuple[str, str, str
 
     It is the start, the words and the style.
     """
-    words = f"nothing changed{refused}" if refused else "nothing to change"
+    only = account.steps[0] if len(account.steps) == 1 else None
+    found = only.finding() if only is not None and only.status == "unchanged" and account.shortfall is None else ""
+    words = f"nothing changed{refused}" if refused else f"nothing to change{f': {found}' if found else ''}"
     if account.validity is not None and account.validity.failure:
         return "", f"{words}, but no input was found on which the model runs, see above", "bold yellow"
     if account.validity is not None and account.validity.repaired:

@@ -32,6 +32,15 @@ def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
     assert "Same results, bit for bit, on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
 
 
+def test_a_single_pass_that_changes_nothing_says_why() -> None:
+    model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
+    upgraded = said(runner.apply(model, recipe.parse("steps: [{upgrade-opset: {to: 13}}]")))
+    assert "ok: nothing to change: 'upgrade-opset' found that the model has a newer opset, but" in upgraded, upgraded
+    assert said(runner.apply(model, recipe.parse("steps: [drop-identity]"))).rstrip().endswith("ok: nothing to change")
+    several = said(runner.apply(model, recipe.parse("steps: [{upgrade-opset: {to: 13}}, drop-identity]")))
+    assert several.rstrip().endswith("ok: nothing to change")
+
+
 def test_the_steps_that_were_verified_in_regions_are_counted() -> None:
     body = "i = Identity(x) t = Tanh(i) z = Add(t, t) s = Sub(z, t) y = Relu(s)"
     model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {{ {body} }}")
