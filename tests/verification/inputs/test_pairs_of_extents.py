@@ -75,6 +75,9 @@ PAIRS: dict[str, tuple[str, dict[str, Dims], list[tuple[Any, Any]]]] = {
     ),
     "a recurrent layer of unknown rank": ("LSTM(x, z, w)", {"x": ["T", "N"], "z": [1, 8, "G"]}, []),
     "another operator": ("Transpose(x)", {"x": ["N", "W"]}, []),
+    "an operator of the runtime": ("com.microsoft.FastGelu(x, z)", {"x": ["N", "W"], "z": ["P"]}, [("W", "P")]),
+    "one of the same name": ("FastGelu(x, z)", {"x": ["N", "W"], "z": ["P"]}, []),
+    "one of another domain": ("d.FastGelu(x, z)", {"x": ["N", "W"], "z": ["P"]}, []),
 }  # fmt: skip
 
 
