@@ -21,6 +21,7 @@ from surgery.model.graph import text
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
+from surgery.verification.verdict.validity import Validity
 
 PROTO = text.parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
 FIRST, LAST = State(PROTO, b"first", {}), State(PROTO, b"last", {})
@@ -373,3 +374,75 @@ def test_why_an_original_is_invalid(
     made.original.gap = gap
     found = made.judge.fault(SimpleNamespace(proto=onnx.ModelProto()))  # type: ignore[arg-type]
     assert fault in found and bool(found) is bool(fault)
+
+
+@pytest.mark.parametrize(
+    ("weights", "runs", "problem", "prepared", "loaded"),
+    [
+        (8, ["run"], None, 1, False),
+        (8, [], None, 1, True),
+        (8, ["run"], "no kernel", 1, True),
+        (9, [], "no kernel", 0, False),  # too large to run
+    ],
+)
+def test_an_original_that_was_not_run_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, weights: int, runs: list[str], problem: str | None, prepared: int, loaded: bool
+) -> None:
+    monkeypatch.setattr(judging, "stale", lambda stored, findings: "stale")
+    monkeypatch.setattr(judging, "listed_weights", lambda proto: 2)
+    monkeypatch.setattr(judging, "weight_bytes", lambda proto: weights)
+    monkeypatch.setattr(judging, "most_weights", lambda memory: 8)
+    found = Validity(refusal=problem or "")
+    monkeypatch.setattr(judging, "validity", lambda *_: found)
+    made = Judged()
+    calls: list[str] = []
+    made.original.prepare = lambda: calls.append("prepare")  # type: ignore[method-assign]
+    made.original.runs, made.original.problem = runs, problem
+    made.original.gap, made.original.rejection = "a gap", ("it fails", True)  # type: ignore[assignment]
+    answer = made.judge.validity(SimpleNamespace(proto=None))  # type: ignore[arg-type]
+    assert len(calls) == prepared
+    if loaded:
+        assert answer == (found if problem else found.with_rejection(("it fails", True)))
+    else:
+        assert (answer.refusal, answer.gap, answer.overridable, answer.stale) == ("a gap", True, 2, "stale")
+
+
+def test_findings_about_the_original_are_looked_for_once() -> None:
+    made = Judged(mode="off")
+    checked: list[bytes] = []
+    made.judge.checker.check = lambda data: checked.append(data) or ["bad"]  # type: ignore
+    stored: Any = SimpleNamespace(proto=onnx.ModelProto())
+    assert [made.judge.fault(stored) for _ in "ab"] == ["bad", "bad"] and checked == [b"original"]
+    made = Judged()
+    made.judge.checker.check = lambda data: checked.append(data) or (["bad"] if data == b"new" else [])  # type: ignore
+    for _ in "ab":
+        judged(made, candidate())
+    assert checked == [b"original", b"new", b"original", b"new"]
+    judged(made, candidate(), findings=[])
+    assert len(checked) == 4
+
+
+def test_a_judge_that_trusts_reads_the_inputs_of_the_original_once() -> None:
+    begun: list[str] = []
+    tracker = SimpleNamespace(
+        calibration=lambda: ["feed"], draws_calibration=True, close=lambda: begun.append("closed")
+    )
+
+    def begin() -> Any:
+        begun.append("begun")
+        return SimpleNamespace(tracker=tracker)
+
+    judge = judging.Trusting(begin)
+    assert judge.feeds() == ["feed"] and judge.is_drawn and begun == ["begun", "closed"]
+    given = candidate()
+    assert judge.judge(given, given.step.find()) is given is judge.names(given, given.step.find())
+    assert not judge.is_open(LAST) and not judge.moves_baseline(given) and judge.trusts and not judge.can_run
+    assert judge.conclude_whole(CLOSE) is None and judge.limits == ()
+    assert judge.verify_whole(LAST, "(end)").is_unverified and judge.deploy(LAST).verdict.is_unverified
+
+
+def test_a_judge_closes_its_checker_and_its_runs() -> None:
+    made = Judged()
+    made.judge.tracker.close = lambda: made.asked.append("tracker")  # type: ignore[method-assign]
+    made.judge.close()
+    assert made.asked == ["closed", "tracker"]
