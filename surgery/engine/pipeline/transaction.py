@@ -336,6 +336,8 @@ class Transaction:
         """Return whether a failed candidate is worth trying without some of its sites."""
         if candidate.final or candidate.proto is None:
             return False
+        if candidate.promise is Parity.LOSSY and candidate.is_unverified and not self._bench.judge.can_run:
+            return False  # without a run of the whole model, the loss of no part can be measured
         return candidate.is_wrong or candidate.is_unverified
 
     def chooser(self) -> SiteChooser:

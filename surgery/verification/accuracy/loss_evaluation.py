@@ -285,7 +285,8 @@ class Evaluation:
         original = self._original
         original.prepare()
         if original.problem is not None:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
+            message = f"accuracy is measured on the whole model, which cannot be run: {original.problem}"
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=message)
         loss = self.measure(candidate, optimized=True, spread=True)
         if loss.unsupported:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=loss.failure)

@@ -15,6 +15,7 @@ from support.lacking import computes_types
 from surgery.base.errors import UsageError
 from surgery.base.promises import Parity
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.delta_debugging import SiteSearch
 from surgery.engine.recipe import load, parse
 from surgery.engine.recipe.schema import Recipe
 from surgery.model import storage
@@ -177,6 +178,20 @@ def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
     (step,) = accepted.steps
     assert step.status == "committed" and step.verdict is not None and step.verdict.status == "unverified"
     assert step.message == step.verdict.message
+
+
+def test_the_loss_of_a_model_that_cannot_run_is_not_searched_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = text.parse("""<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
+        g (float[N,4] x) => (float[N,4] y) { a = Tanh(x) b = acme.Fancy(a) c = Tanh(b) d = Sigmoid(x) y = Add(c, d)
+        }""")
+    searched: list[object] = []
+    monkeypatch.setattr(SiteSearch, "guilty", lambda self: searched.append(self))
+    result = runner.run(storage.from_proto(proto), parse("on_failure: bisect\nsteps: [to-float16]"))
+    (step,) = result.steps
+    assert step.sites > 1 and step.status == "rolled_back" and not searched
+    assert step.message.startswith(
+        "accuracy is measured on the whole model, which cannot be run: acme:Fancy is a custom"
+    )
 
 
 @pytest.mark.parametrize("mode", sampled(["each", "end"], 2))
