@@ -40,7 +40,9 @@ class Wishes:
         self.declared: dict[Value, list[Dim]] = {}
         self.freed: list[Freed] = []
         if batch is not None:
-            dims = {**dims, _leading(graph, dims): batch}
+            leading = _leading(graph, dims)
+            dims = dims if leading is None else {**dims, leading: batch}
+            ports = ports if leading is not None else {**_open_batches(graph, batch), **ports}
         if not dims and not ports:
             raise UsageError("nothing to do: set 'dims', 'ports' or 'rebatch'")
         self._dims = dict(dims)
@@ -107,14 +109,23 @@ class Wishes:
                 raise UsageError(what, todo=f"the dims of the model: {there}" if there else "no dim has a name")
 
 
-def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str:
-    """Return the batch, which is the first dim of the first input with a shape, as a name or number."""
-    first = next((found[0] for value in graph.inputs() if (found := declared(value))), None)
+def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str | None:
+    """Return the batch, which is the first dim of the first input with a shape, as a name or number; None if open."""
+    shapes = [found for value in graph.inputs() if (found := declared(value))]
+    if not shapes:
+        raise UsageError("no input has a declared shape with a batch", todo="declare their shapes first")
+    first = shapes[0][0]
     if first is None:
-        raise UsageError("the first dim of the first input is open", todo="name it by 'ports'")
+        return None
     if str(first) in dims:
         raise UsageError(f"'dims' and 'rebatch' both set {first}", todo="set it once")
     return str(first)
+
+
+def _open_batches(graph: Graph, batch: Wish) -> dict[str, list[Wish | None]]:
+    """Return the requests for the first dims of inputs that are neither a name nor a number."""
+    shapes = {value.name: found for value in graph.inputs() if (found := declared(value))}
+    return {name: [batch, *[None] * (len(dims) - 1)] for name, dims in shapes.items() if dims[0] is None}
 
 
 def _ports(graph: Graph, name: str) -> Iterable[Value]:

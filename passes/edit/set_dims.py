@@ -46,7 +46,7 @@ def set_dims(
         dims: the size or the new name of each dim, by its name; by a number, of the first dim of each input that has
             this size.
         rebatch: the size or the name of the batch: the first dim of all inputs whose first dim equals the first
-            input's.
+            input's, or of all that have neither a name nor a number there if that has none.
         ports: a size or a name for each dim of an input or output, by its name; null leaves a dim unchanged.
 
     Example:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -143,7 +144,7 @@ class _Advice:
             lower = ", lower_ir_version: true" if self._graph.ir.ir_version > self._target.ir_version[1] else ""
             yield f"downgrade-opset: {{to: {min(newest, opset)}{lower}}}"
         if reason.kind == "dims" and reason.subject:
-            yield f"set-dims: {{dims: {{{', '.join(_sizes(self._graph))}}}}}"
+            yield f"set-dims: {{{', '.join(_sizes(self._graph))}}}"
         if reason.kind == "functions":
             yield "inline-functions"
         if reason.kind == "input-type" and "float16" in self._target.types and reason.subject == "float":
@@ -199,8 +200,34 @@ def _computed(graph: Graph) -> set[ir.Node]:
 
 
 def _sizes(graph: Graph) -> Iterator[str]:
-    """Yield each dynamic dim of the inputs with a suggested size."""
-    names = dict.fromkeys(dim for value in graph.inputs() for dim in value.shape or () if isinstance(dim, str))
-    for name in names:
-        size = next((size for part, size in _SIZES.items() if part in name.lower()), 1)
-        yield f"{name}: {size}"
+    """Yield the options of `set-dims` with a suggested size for each dynamic dim of the inputs."""
+    ports = [value for value in graph.inputs() if not value.is_initializer]
+    declared = {value: _declared(value) for value in ports}
+    names = dict.fromkeys(dim for dims in declared.values() for dim in dims if isinstance(dim, str))
+    if names:
+        yield f"dims: {{{', '.join(f'{name}: {_suggested(name)}' for name in names)}}}"
+    open_dims = {value.name: dims for value, dims in declared.items() if None in dims}
+    if open_dims:
+        each = (f"{_key(name)}: [{', '.join(_open_sizes(dims))}]" for name, dims in open_dims.items())
+        yield f"ports: {{{', '.join(each)}}}"
+
+
+def _declared(value: Value) -> list[int | str | None]:
+    """Return the dims of an input as the model declares them; inference names those without a name."""
+    return [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
+
+
+def _open_sizes(dims: Sequence[int | str | None]) -> Iterator[str]:
+    """Yield a suggested size for each dim without a name, of images after batch and channels, and null for others."""
+    for axis, dim in enumerate(dims):
+        size = _SIZES["height"] if len(dims) > 3 and axis > 1 else 1
+        yield str(size) if dim is None else "null"
+
+
+def _key(name: str) -> str:
+    """Return a name as a key of a recipe."""
+    return name if name.isidentifier() else json.dumps(name)
+
+
+def _suggested(name: str) -> int:
+    return next((size for part, size in _SIZES.items() if part in name.lower()), 1)

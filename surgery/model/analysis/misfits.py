@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -96,9 +96,15 @@ def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
             continue
         if value.shape is None:
             yield Reason("dims", "", "inputs without a declared shape", ""), [value.name]
-        for dim in value.shape or ():
+        for axis, dim in enumerate(_declared(value)):
             if not isinstance(dim, int):
-                yield Reason("dims", "", f"dim {dim or '?'} is dynamic", str(dim or "")), [value.name]
+                name = dim or f"{value.name}[{axis}]"
+                yield Reason("dims", "", f"dim {name} is dynamic", name), [value.name]
+
+
+def _declared(value: Value) -> Sequence[int | str | None]:
+    """Return the dims of an input as the model declares them: a dim without a name is None."""
+    return [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
 
 
 def _interface(graph: Graph, target: Target) -> Iterator[tuple[Reason, list[str]]]:

@@ -83,6 +83,20 @@ def test_only_used_outputs_are_counted(tmp_path: Path) -> None:
     assert told(both) == [("MaxPool is run with at most 1 output(s)", 1, "")]
 
 
+def test_the_step_for_dims_without_a_name_runs(tmp_path: Path) -> None:
+    """Inference gives them names, which the model does not have."""
+    limits = "limits: {dynamic_dims: false}\n"
+    body = 'g (float[?,4,n] x, float[?,4] "b:0") => (float[?,4,n] y) { u = Relu("b:0") y = Relu(x) }'
+    found = look(tmp_path, HEAD + limits, body)
+    (step,) = found.steps
+    assert [words for words, _, _ in told(found)] == [f"dim {one} is dynamic" for one in ("x[0]", "n", "b:0[0]")]
+    assert step == 'set-dims: {dims: {n: 1}, ports: {x: [1, null, null], "b:0": [1, null]}}'
+    image = "g (float[?,3,?,?] x) => (float[?,3,?,?] y) { y = Relu(x) }"
+    assert look(tmp_path, HEAD + limits, image).steps == ["set-dims: {ports: {x: [1, null, 224, 224]}}"]
+    result = surgery.apply(text.parse(body), f"steps: [{step}]")
+    assert result.ok and [one.status for one in result.steps] == ["committed"]
+
+
 def test_the_limits_of_a_model(tmp_path: Path) -> None:
     limits = "opset: [7, 13]\nir_version: [3, 7]\nlimits: {rank: 3, dynamic_dims: false, bytes: 8}\n"
     body = (
