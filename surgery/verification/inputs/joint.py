@@ -22,9 +22,6 @@ from surgery.verification.inputs.expressions import Integers, Reader
 
 Point = dict[str, int]
 
-MOST_POINTS = 6
-"""Maximum number of points for the dims of one group."""
-
 _GRID: Integers = np.concatenate([np.arange(1, 640), np.arange(640, 2048, 4), np.arange(2048, MOST + 1, 16)])
 """The extents that are tried against each other, as far as they are not equal."""
 
@@ -187,8 +184,7 @@ class _Solver:
             best = _closest(allowed, side)
             found += [best, best[::-1]] if best else []
         ordered = found[0::2] + found[1::2]
-        points = [{**others, **dict(zip(self.pair, extents))} for extents in dict.fromkeys(ordered)]
-        return points[: MOST_POINTS - 1]
+        return [{**others, **dict(zip(self.pair, extents))} for extents in dict.fromkeys(ordered)]
 
 
 def _first(extents: Integers) -> int:

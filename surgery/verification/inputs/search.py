@@ -279,7 +279,9 @@ class _SizeSearch:
                 stuck.append(name)
             else:
                 moved[name] = other
-        if moved and not self._accept({**base, **moved}):
+        if len(moved) == 1:
+            self.found.accepted.append(self._binding({**base, **moved}))  # it has just been run
+        elif moved and not self._accept({**base, **moved}):
             for name, extent in list(moved.items())[:3]:
                 self._accept({**base, name: extent})
         self._vary_tied(base, stuck)

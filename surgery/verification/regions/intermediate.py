@@ -131,8 +131,10 @@ class _Examination:
         return self._result()
 
     def _compare(self, names: Sequence[str]) -> None:
+        if not names:
+            return
         self.left -= set(names)
-        found = self.inside.compare(names) if names else {}
+        found = self.inside.compare(names)
         self.agreeing |= {name: verdict for name, verdict in found.items() if verdict.passed}
         self.differing |= {name: verdict for name, verdict in found.items() if not verdict.passed}
         below = self.after.below(self.differing)

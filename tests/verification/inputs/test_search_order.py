@@ -65,7 +65,7 @@ def test_two_points_then_one_with_ones_and_a_large_one() -> None:
 
 def test_the_users_sizes_are_tried_and_no_others() -> None:
     assert _tried(TWO, lambda *_: True, dims={"N": (4, 5), "M": (6, 7)}) == [(4, 6), (5, 7)]
-    assert _tried(TWO, lambda n, m: m == 6, dims={"M": (6, 7)}) == [(2, 6), (1, 7), (1, 6), (2, 7), (1, 6)]
+    assert _tried(TWO, lambda n, m: m == 6, dims={"M": (6, 7)}) == [(2, 6), (1, 7), (1, 6), (2, 7)]
 
 
 def test_dims_that_cannot_move_at_all_once() -> None:
@@ -124,7 +124,7 @@ def test_smaller_images_are_tried_where_a_run_takes_long(cost: float, shorter: i
 
 def test_dims_move_one_by_one_where_all_together_are_rejected() -> None:
     # Not at the second point; the first at its other sizes until one is accepted.
-    assert _tried(TWO, lambda n, m: m == 3) == [(2, 3), (1, 4), (1, 3), (2, 4), (2, 6), (2, 1), (1, 3), (2, 37)]
+    assert _tried(TWO, lambda n, m: m == 3) == [(2, 3), (1, 4), (1, 3), (2, 4), (2, 6), (2, 1), (2, 37)]
     assert _tried(TWO, lambda n, m: (n, m) in [(2, 3), (4, 3), (2, 6)]) == [
         (2, 3), (1, 4), (1, 3), (3, 3), (4, 3), (2, 4), (2, 6), (4, 6), (4, 3), (2, 6), (2, 1), (2, 37),
     ]  # fmt: skip
@@ -147,7 +147,7 @@ def test_dims_move_together_by_the_same_amount() -> None:
 
 def test_a_dim_moves_where_another_one_is_one() -> None:
     tried = _tried(TWO, lambda n, m: (n, m) == (2, 3) or m == 1)
-    assert tried == [(2, 3), (1, 4), (1, 3), (3, 3), (4, 3), (2, 4), (2, 6), (2, 1), (2, 1), (1, 1), (2, 37)]
+    assert tried == [(2, 3), (1, 4), (1, 3), (3, 3), (4, 3), (2, 4), (2, 6), (2, 1), (1, 1), (2, 37)]
 
 
 def test_what_the_graph_implies_is_tried_after_the_first_point() -> None:

@@ -48,8 +48,7 @@ class _Search:
                 return {name: verdicts[name] for name in names if name in verdicts}
 
             def clearing(self, differing: Sequence[str], agreeing: Sequence[str]) -> set[str]:
-                if search.asked[-1] != (asked := ("clearing", [*differing], [*agreeing])):
-                    search.asked.append(asked)
+                search.asked.append(("clearing", [*differing], [*agreeing]))
                 return {*clearing} & {*agreeing}
 
             def heir(self, name: str, values: Sequence[str]) -> str | None:
