@@ -211,7 +211,7 @@ def _conclusion(account: Result) -> Text:
     committed = [step for step in account.steps if step.status == "committed"]
     if account.failure is not None:
         step = account.failure
-        return _failed(f"step '{step.name}' {_fault(step)}", account, _advice(step))
+        return _failed(f"step '{step.name}' {_fault(step)}", account, _advice(step, account))
     unmet = sum(not item.ok for item in account.expectations)
     if unmet:
         lossy = accuracy_loss.missed(account)
@@ -306,15 +306,18 @@ def _defective(count: int) -> str:
     return f"; a standard pass raised an exception at {count} {places} as before: a defect of surgery, please report it"
 
 
-def _advice(step: StepRecord) -> str:
+def _advice(step: StepRecord, account: Result) -> str:
     """Return advice about a step that ended the run."""
     if step.verdict is None and not step.applied:
         return "--on-failure rollback goes on without the step"
     advice = "--on-failure bisect keeps the correct sites; 'surgery bisect' finds the wrong ones"
-    if step.verdict is not None and step.verdict.is_unverified:
-        advice = f"or --unverified accept to accept it unverified; {advice}"
-        return f"pass --inputs or --dims to make the change visible, {advice}"
-    return advice
+    if step.verdict is None or not step.verdict.is_unverified:
+        return advice
+    if step.message and account.validity is not None and step.message in str(account.validity):
+        return "the input model does not run, see above: --unverified accept accepts the step unverified"
+    return (
+        f"pass --inputs or --dims to make the change visible, or --unverified accept to accept it unverified; {advice}"
+    )
 
 
 def inspection(facts: Inspection) -> RenderableType:

@@ -41,6 +41,14 @@ def test_a_single_pass_that_changes_nothing_says_why() -> None:
     assert several.rstrip().endswith("ok: nothing to change")
 
 
+def test_no_inputs_are_asked_for_if_the_model_runs_on_none() -> None:
+    """ONNX Runtime has no kernels for opset 6, and the evaluator of onnx has no Dropout of it."""
+    model = text.parse("g (float[2,4] x) => (float[2,4] y) { d = Dropout<is_test = 1>(x) y = Relu(d) }", opset=6)
+    line = said(runner.apply(model, recipe.parse("steps: [{upgrade-opset: {to: 13}}]")))
+    assert "cannot be verified" in line and "--unverified accept accepts the step unverified" in line, line
+    assert "--inputs" not in line, line
+
+
 def test_the_steps_that_were_verified_in_regions_are_counted() -> None:
     body = "i = Identity(x) t = Tanh(i) z = Add(t, t) s = Sub(z, t) y = Relu(s)"
     model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {{ {body} }}")
