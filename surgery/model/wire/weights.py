@@ -204,7 +204,9 @@ class Scratch:
         try:
             _write(file, data)
             if file.tell() > start and os.fstat(file.fileno()).st_size < file.tell():
-                # NumPy writes a small array through a buffer, and does not report that emptying it failed.
+                # NumPy writes a small array through a buffer, and does not report that emptying it failed. Its last
+                # byte fails for the same reason: a full disk, or a limit of the size of files.
+                os.pwrite(file.fileno(), b"\0", file.tell() - 1)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException:
             # Release the space, so that the next attempt starts at the same offset.
@@ -415,6 +417,10 @@ def _raw(array: np.ndarray[Any, Any]) -> memoryview | bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+_SPACE = "free some space there, or name another folder in TMPDIR"
+_FILE_SIZE = "raise the limit of the size of files (ulimit -f)"
+
+
 @contextmanager
 def _scratch_errors() -> Iterator[None]:
     """Convert a failure to write scratch data to a MachineError."""
@@ -424,7 +430,7 @@ def _scratch_errors() -> Iterator[None]:
         raise MachineError(
             f"new tensor data cannot be written: {error.strerror or error}",
             where=tempfile.gettempdir(),
-            todo="free some space there, or name another folder in TMPDIR",
+            todo=_FILE_SIZE if error.errno == errno.EFBIG else _SPACE,
         ) from error
 
 

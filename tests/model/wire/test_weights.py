@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import ml_dtypes
@@ -14,9 +16,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from support.corpus import floats, model_of, same
 
-from surgery.base.errors import ModelFileError
+from surgery.base.errors import MachineError, ModelFileError
 from surgery.model import storage
-from surgery.model.wire.weights import Weights
+from surgery.model.wire.weights import Scratch, Weights, _scratch_errors
 
 
 def fails(path: Path) -> str:
@@ -244,3 +246,20 @@ def test_a_source_that_is_gone(tmp_path: Path) -> None:
 def test_importing_storage_is_cheap() -> None:
     code = "import sys, surgery.model.storage; assert 'onnx' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 16])
+def test_a_limit_of_the_size_of_files_is_named(size: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    named = r"File too large; raise the limit .* \(ulimit -f\)"
+    with closing(Scratch()) as scratch:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+        try:
+            with (
+                pytest.raises(MachineError, match=named),
+                _scratch_errors(),
+            ):
+                scratch.append(np.zeros(size, np.uint8))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert scratch.append(np.zeros(size, np.uint8)).length == size
