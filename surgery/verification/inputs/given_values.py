@@ -119,6 +119,8 @@ def _fit_elements(array: Array, wanted: np.dtype[Any], name: str) -> Array:
             return array.astype(wanted)
     given = "text" if array.dtype.kind in "OUS" else array.dtype.name
     if wanted.kind == "O":
+        other = next((type(item).__name__ for item in array.reshape(-1) if not isinstance(item, str)), "")
+        given = f"an array with elements of type '{other}'" if array.dtype.kind == "O" else given
         raise MisfitError(f"'{name}' is {given}, the model takes text")
     hint = "" if array.dtype.kind in "OUSV" else f"convert it with .astype('{wanted.name}')"
     raise MisfitError(f"'{name}' is {given}, the model takes {wanted.name}", hint)

@@ -196,10 +196,17 @@ def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: PortMatch) -
     """Copy a model, restricted to the inputs and outputs of a changed one.
 
     An input that no longer exists takes its value in the changed model, or its default. An input with neither stays,
-    and is varied: the changed model must not depend on it.
+    and is varied: the changed model must not depend on it. Nodes that only lost outputs needed go with them: they take
+    time, and may be what cannot be run.
     """
-    result = _with_outputs(original, [mine for mine, _ in match.outputs])
+    outputs = [mine for mine, _ in match.outputs]
+    result = _with_outputs(original, outputs)
     graph = result.graph
+    if len(outputs) < len(original.graph.output):
+        needed = Flow(graph).above(outputs)
+        kept = [node for number, node in enumerate(graph.node) if number in needed]
+        del graph.node[:]
+        graph.node.extend(kept)
     values = {tensor.name: tensor for tensor in changed.graph.initializer}
     own = {tensor.name for tensor in graph.initializer}
     for port in list(graph.input):
