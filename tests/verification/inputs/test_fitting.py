@@ -68,6 +68,11 @@ def test_a_value_gets_the_type_of_the_input(value: Any, port: InputPort, dtype: 
         (np.array([1]), _port(BF16), "'x' is int64, the model takes bfloat16; convert it with .astype('bfloat16')"),
         (np.zeros(1, "V4"), _port(BF16), "'x' is void32, the model takes bfloat16"),
         (np.array([1]), _port(TEXT), "'x' is int64, the model takes text"),
+        (
+            np.array(["a", 1], dtype=object),
+            _port(TEXT),
+            "'x' is an array with elements of type 'int', the model takes text",
+        ),
         (np.array(["1"]), _port(), "'x' is text, the model takes float32"),
         (np.array([b"1"]), _port(), "'x' is text, the model takes float32"),
         ([np.zeros(1)], _port(), "'x' is a list, the model takes one tensor"),
