@@ -36,9 +36,9 @@ _LARGER, _LARGER_IMAGE, _LARGER_VOLUME = 24, 96, 48
 the minimum height or width of an image, and of a volume or video. More rows of a batch would show the same again, in a
 multiple of the time."""
 
-_BATCHED, _LONG_ROW = 4, 1024
-"""The first dim of inputs with so many dims is a batch, whatever its name: images, volumes, caches of attention. So is
-that of inputs whose other dims are fixed, and have so many elements: windows of a signal."""
+_LONG_ROW = 1024
+"""The first dim of inputs is a batch, whatever its name, if its rows have so many elements: images, volumes, caches of
+attention, windows of a signal."""
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,19 @@ def _kinds(arrays: Iterable[Any]) -> tuple[str, ...]:
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
     """Return a point of realistic size, if the original accepts it: verification runs at sizes of 1 to 5."""
     plan, spatial = reference.inputs.plan, reference.inputs.spatial
-    batches = {str(port.dims[0]) for port in plan.ports if port.dims and _is_batched(port.dims)}
     image = _LARGER_IMAGE if len(spatial) <= 2 else _LARGER_VOLUME
     dims = {
-        name: extent if name in batches else _larger_extent(name, extent, image if name in spatial else _LARGER)
-        for name, extent in base.dims.items()
+        name: _larger_extent(name, extent, image if name in spatial else _LARGER) for name, extent in base.dims.items()
     }
+    batches = {str(port.dims[0]) for port in plan.ports if port.dims and _row(port.dims, dims) >= _LONG_ROW}
+    dims |= {name: extent for name, extent in base.dims.items() if name in batches}
     binding = replace(base, dims=dims)
     return [binding] if dims != base.dims and reference.inputs.draws_all and reference.accepts(binding) else []
 
 
-def _is_batched(dims: Sequence[int | str]) -> bool:
-    row = [extent for extent in dims[1:] if isinstance(extent, int)]
-    return len(dims) >= _BATCHED or (len(row) == len(dims) - 1 and math.prod(row) >= _LONG_ROW)
+def _row(dims: Sequence[int | str], extents: Mapping[str, int]) -> int:
+    """Return the number of elements of a row of an input; a dim that other dims decide counts as 1."""
+    return math.prod(extent if isinstance(extent, int) else extents.get(extent, 1) for extent in dims[1:])
 
 
 def _larger_extent(name: str, extent: int, least: int) -> int:

@@ -43,10 +43,18 @@ def test_a_batch_stays_small(batch: str) -> None:
         assert max(_extents(samples, "sequence")) == 24
 
 
-@pytest.mark.parametrize("shape", ["N, 3, 12, 12", "N, 8, past, 4", "N, 3, 4, 5, 6", "N, 1600", "N, 1600, 1"])
-def test_the_first_dim_of_images_caches_and_windows_is_a_batch_whatever_its_name(shape: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "largest"),
+    [
+        *((shape, 5) for shape in ("N, 4, 16, 16", "N, 8, past, 16", "N, 4, 8, 8, 4", "N, 1024", "N, 1600, 1")),
+        # A few rows of so few elements are too few for statistics.
+        *((shape, 24) for shape in ("N, 3, 12, 12", "N, 2, past, 4", "N, 1023")),
+    ],
+)
+def test_the_first_dim_is_a_batch_whatever_its_name_if_rows_are_long(shape: str, largest: int) -> None:
     for samples in _drawn(shape):
-        assert max(_extents(samples, "N")) <= 5
+        assert (max(_extents(samples, "N")) <= 5) is (largest == 5)
+        assert max(_extents(samples, "N")) <= largest
 
 
 def _convolved(*spatial: str) -> Samples:
