@@ -27,7 +27,7 @@ def found(what: str, error: WorkerError) -> None:
     if not isinstance(error, WorkerRaised) or error.signal or error.type_name in _OF_ONNX or error.type_name in _own():
         return
     message = " ".join(error.message.split())
-    line = f"{what} failed, and is left out: {error.type_name}{f': {message}' if message else ''}"
+    line = f"{what} failed and was skipped: {error.type_name}{f': {message}' if message else ''}"
     _seen[line] = None
     _LOG.warning("%s", line)
 

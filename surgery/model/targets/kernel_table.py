@@ -62,7 +62,15 @@ class OlderForm:
 
 def form(version: str, op: str) -> OlderForm:
     """Return the form of a contrib operator ("com.microsoft::BiasGelu") in a release; no limits for the newest one."""
-    for name, until, inputs, least, lacks in _table()["forms"]:
-        if name == op and release(version) <= release(until):
+    for until, inputs, least, lacks in _forms().get(op, ()):
+        if release(version) <= release(until):
             return OlderForm(inputs, least, frozenset(lacks))
     return OlderForm()
+
+
+@cache
+def _forms() -> dict[str, list[list[Any]]]:
+    found: dict[str, list[list[Any]]] = {}
+    for op, *older in _table()["forms"]:
+        found.setdefault(op, []).append(older)
+    return found

@@ -181,8 +181,9 @@ class Values:
         return self.cost(before, names) < seconds
 
     def _infer(self, before: Definitions, points: Sequence[Point]) -> None:
+        skeleton = self._runnable(before) if points else b""
         for point in points:
-            self._declare(point, self._runnable(before), hash(before.skeleton))
+            self._declare(point, skeleton, hash(before.skeleton))
 
     def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
         """Infer the forms that onnx does not find, using the contents of shape tensors."""

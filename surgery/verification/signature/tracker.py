@@ -96,10 +96,11 @@ class SignatureTracker:
             made = None
             if later is not None and before is not None and self.keeps_terms(later[1][0], promise, {}, ()):
                 made = later[0], terms.align(*later[1])
-            verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise, before, made)
+            problem = terms.problem(model)
+            verdict = problem or terms.verifier.verify(terms.align(model, data), promise, before, made)
             if terms is current and verdict.reason == VACUOUS and self._looks_into_regions:
                 verdict = terms.verifier.look_inside(references.aligned(), terms.align(model, data), promise, verdict)
-            if verdict.reason == NOT_RUN and terms is not current and terms.problem(model) is None:
+            if problem is None and terms is not current and verdict.reason == NOT_RUN:
                 # Nodes may be the same although the original, with a custom operator, does not run.
                 verdict = terms.verifier.confirm(terms.align(model, data), verdict, promise)
             if verdict.passed and terms is not current:

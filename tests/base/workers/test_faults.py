@@ -13,7 +13,7 @@ from surgery.model.graph import text
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import declare_by_names, element_types
 
-LINE = "it failed, and is left out: IndexError: list index out of range"
+LINE = "it failed and was skipped: IndexError: list index out of range"
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def nothing_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("error", "expected"),
     [
         (WorkerRaised("IndexError", "list index\n out of range", stage="s"), [LINE]),
-        (WorkerRaised("KeyError", "", stage="s"), ["it failed, and is left out: KeyError"]),
+        (WorkerRaised("KeyError", "", stage="s"), ["it failed and was skipped: KeyError"]),
         (WorkerRaised("InferenceError", "an invalid model", stage="s"), []),
         (WorkerRaised("ModelFileError", "the graph cannot be edited", stage="s"), []),
         (WorkerRaised("RaisedError", "an error below another", stage="s"), []),
@@ -54,9 +54,7 @@ def test_an_analysis_that_raises_is_left_out_and_named() -> None:
         assert engine.analyse(declare_by_names, skeleton=skeleton, dims=wrong) is None
     finally:
         engine.close()
-    assert [line.split(": ")[0] for line in faults.seen()] == [
-        "the analysis 'declare_by_names' failed, and is left out"
-    ]
+    assert [line.split(": ")[0] for line in faults.seen()] == ["the analysis 'declare_by_names' failed and was skipped"]
 
 
 def test_a_command_warns(capsys: pytest.CaptureFixture[str]) -> None:
