@@ -120,5 +120,5 @@ def _transposed(value: Value, axes: list[int], new: Builder) -> Value:
 
 
 def _permuted(value: Value, perm: list[int]) -> list[int | str | None]:
-    dims = [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
+    dims = value.declared_dims or ()
     return [dims[axis] for axis in perm]

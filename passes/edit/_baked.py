@@ -12,7 +12,7 @@ from surgery import Graph, Node, Refusal, UsageError, Value
 
 from ._following import Follower, Stuck
 from ._old_sizes import Meets, Sizes
-from ._ports import Dim, declared
+from ._ports import Dim
 from ._sizes import RULES, pinned
 from ._wishes import Freed, Wish
 
@@ -58,7 +58,7 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
     was = Sizes(sizes, {value: value.shape for value in values})
     with graph.site() as new:
         for port in ports:
-            dims = declared(port) or []
+            dims = list(port.declared_dims or ())
             for one in freed:
                 if one.port == port:
                     dims[one.axis] = symbols[one]
@@ -162,7 +162,7 @@ class _Adapted:
     def _undeclare(self, nodes: Sequence[Node]) -> list[Value]:
         inner = _inside(self.graph, nodes) if any(node.subgraphs for node in nodes) else []
         values = [value for node in [*nodes, *inner] for value in node.outputs if value.name]
-        found = [value for value in values if value.declared_shape is not None or value.is_output]
+        found = [value for value in values if value.declared_dims is not None or value.is_output]
         with self.graph.site() as new:
             for value in found:
                 new.declare(value, value.type, None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from surgery import Builder, UsageError, Value
 
-from ._ports import Dim, declared
+from ._ports import Dim
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 Array = np.ndarray[Any, Any]
@@ -42,13 +42,13 @@ class Image:
     @property
     def size(self) -> list[int] | None:
         """Height and width in the model; None if they are free."""
-        dims = declared(self.port) or []
+        dims = self.port.declared_dims or ()
         found = [dim for dim in (dims[axis] for axis in self.spatial) if isinstance(dim, int)]
         return found if len(found) == 2 else None
 
     def dims(self, taken: Iterable[str] | None) -> list[Dim]:
         """Return the dims of the image; with `taken`, height and width get names that are not in it."""
-        dims = list(declared(self.port) or [])
+        dims = list(self.port.declared_dims or ())
         if taken is not None:
             known = set(taken)
             for axis, wish in zip(self.spatial, ("height", "width")):
@@ -95,7 +95,7 @@ class Steps:
     def check(self, opset: int) -> None:
         """Raise UsageError if the model or its opset does not support the steps."""
         name = self.image.port.name
-        channels = (declared(self.image.port) or [])[self.image.channel]
+        channels = (self.image.port.declared_dims or ())[self.image.channel]
         if self.swap and channels != 3:
             raise UsageError(f"'{name}' has {_told(channels)} channels, and three can be swapped")
         for option in ("scale", "mean", "std"):

@@ -5,12 +5,6 @@ from surgery import Graph, UsageError, Value
 Dim = int | str | None
 
 
-def declared(value: Value) -> list[Dim] | None:
-    """Return the declared dims of a value; None without a shape."""
-    shape = value.declared_shape
-    return None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
-
-
 def only(graph: Graph, name: str | None, ports: list[Value], kind: str) -> Value:
     """Return the port with a name, or the only port if no name is given."""
     if name is not None:

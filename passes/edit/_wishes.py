@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from surgery import Graph, UsageError, Value
 
-from ._ports import Dim, declared
+from ._ports import Dim
 
 Wish = int | str
 
@@ -56,7 +56,7 @@ class Wishes:
 
     def _read(self, value: Value, asked: Sequence[Wish | None] | None, *, is_input: bool) -> None:
         """Record the requests for the dims of one port."""
-        old = declared(value)
+        old = value.declared_dims
         if old is None:
             if asked is not None:
                 raise UsageError(f"the rank of '{value.name}' is not known", todo="declare its shape first")
@@ -75,7 +75,7 @@ class Wishes:
             elif wish not in (None, dim):
                 what = f"dim {axis} of the output '{value.name}' is {dim}, and follows from the inputs"
                 raise UsageError(what, todo="set the dims of the inputs")
-        if new != old:
+        if tuple(new) != old:
             self.declared[value] = new
 
     def _rename(self, value: Value, dim: str, wish: Wish | None) -> None:
@@ -98,7 +98,7 @@ class Wishes:
 
     def _require_known(self, graph: Graph) -> None:
         """Raise UsageError for names and numbers of dims that do not occur."""
-        leading = {str(dims[0]) for value in graph.inputs() if (dims := declared(value))}
+        leading = {str(dims[0]) for value in graph.inputs() if (dims := value.declared_dims)}
         known = dict.fromkeys(graph.dim_names())
         for name, wish in self._dims.items():
             if name in known:
@@ -111,7 +111,7 @@ class Wishes:
 
 def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str | None:
     """Return the batch, which is the first dim of the first input with a shape, as a name or number; None if open."""
-    shapes = [found for value in graph.inputs() if (found := declared(value))]
+    shapes = [found for value in graph.inputs() if (found := value.declared_dims)]
     if not shapes:
         raise UsageError("no input has a declared shape with a batch", todo="declare their shapes first")
     first = shapes[0][0]
@@ -124,7 +124,7 @@ def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str | None:
 
 def _open_batches(graph: Graph, batch: Wish) -> dict[str, list[Wish | None]]:
     """Return the requests for the first dims of inputs that are neither a name nor a number."""
-    shapes = {value.name: found for value in graph.inputs() if (found := declared(value))}
+    shapes = {value.name: found for value in graph.inputs() if (found := value.declared_dims)}
     return {name: [batch, *[None] * (len(dims) - 1)] for name, dims in shapes.items() if dims[0] is None}
 
 

@@ -1,7 +1,5 @@
 """Sizes of inputs and outputs: fixed, freed, named."""
 
-from typing import Any
-
 from surgery import Graph, Parity, graph_pass
 
 from ._asked import asked
@@ -75,21 +73,16 @@ def set_dims(
 
 def _number_outputs(graph: Graph) -> None:
     """Give outputs the numbers that follow from the inputs, if all dims of these are numbers."""
-    if not all(isinstance(dim, int) for value in graph.inputs() for dim in value.declared_shape or ()):
+    if not all(isinstance(dim, int) for value in graph.inputs() for dim in value.declared_dims or ()):
         return
     for value in graph.outputs():
-        declared, known = value.declared_shape, value.shape
+        declared, known = value.declared_dims, value.shape
         if declared is None or known is None or len(declared) != len(known):
             continue
-        given = _plain(declared)
-        dims = [
-            extent if isinstance(extent, int) and not isinstance(dim, int) else dim for dim, extent in zip(given, known)
-        ]
-        if dims != given:
+        dims = tuple(
+            extent if isinstance(extent, int) and not isinstance(dim, int) else dim
+            for dim, extent in zip(declared, known)
+        )
+        if dims != declared:
             with asked(graph) as new:
                 new.set_port(value, dims=dims)
-
-
-def _plain(shape: Any) -> list[int | str | None]:
-    """Return declared dims as numbers, names and None."""
-    return [dim if isinstance(dim, int) else dim.value for dim in shape]

@@ -3,7 +3,6 @@
 from surgery import Graph, Parity, UsageError, Value, data_type, graph_pass
 
 from ._asked import asked
-from ._ports import declared
 
 _NEEDED_OPSET = {"BFLOAT16": 13, "FLOAT8": 19, "INT4": 21, "UINT4": 21, "FLOAT4": 23}
 """The first opset in which Cast supports a type, by the start of its name; source: the schemas of Cast."""
@@ -62,7 +61,7 @@ def _give(graph: Graph, port: Value, kind: str) -> None:
         return
     with asked(graph) as new:
         made = new.node("Cast", port, to=wanted)
-        new.set_port(made, wanted, declared(port))
+        new.set_port(made, wanted, port.declared_dims)
         new.drop_output(port)
         new.add_output(made, port.name)
         new.relate_output(port.name, f"y = Cast<to={wanted:d}>(x)", x=port)

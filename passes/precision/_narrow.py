@@ -221,9 +221,7 @@ class Narrowing:
             self._check_opset(new)
             self._check_range(new, port, self.ranges.get(name))
             made = new.node("Cast", port, to=self.format.dtype)
-            shape = port.declared_shape
-            dims = None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
-            new.set_port(made, self.format.dtype, dims)
+            new.set_port(made, self.format.dtype, port.declared_dims)
             new.drop_output(port)
             new.add_output(made, name)
             new.relate_output(name, f"y = Cast<to={int(self.format.dtype)}>(x)", x=port)
@@ -257,7 +255,7 @@ class Narrowing:
 
     def _check_opset(self, new: _Guard) -> None:
         first = self.format.opset
-        new.require(self.graph.opset, "the model has no operators of ai.onnx, of which Cast is one")
+        new.require(self.graph.opset, "the model does not import ai.onnx, which a Cast needs")
         new.require(self.graph.opset >= first, f"a Cast to {self.format.name} needs opset {first}")
 
     def _check_weight(self, new: _Guard, value: Value, candidate: _Candidate) -> None:

@@ -61,7 +61,7 @@ def _extent(extents: list[int | str | None]) -> int | str | None:
 def declare(new: Builder, changed: dict[Value, Dims]) -> None:
     """Write the changed shapes to the model, and drop the facts inferred before."""
     for value, dims in changed.items():
-        if value.declared_shape is not None:
+        if value.declared_dims is not None:
             new.declare(value, value.type, dims)
         if value.producer is not None:
             value.graph.facts.drop(value.producer.ir)

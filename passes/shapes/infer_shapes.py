@@ -1,7 +1,5 @@
 """Types and shapes of intermediate values, written into the model."""
 
-from typing import Any
-
 from surgery import Graph, Parity, Value, graph_pass
 
 Dims = tuple[int | str | None, ...]
@@ -33,7 +31,7 @@ def infer_shapes(graph: Graph) -> None:
 
 
 def _declare(graph: Graph, value: Value) -> None:
-    declared, known = _plain(value.declared_shape), _known(graph, value)
+    declared, known = value.declared_dims, _known(graph, value)
     same_rank = declared is None or known is None or len(declared) == len(known)
     dims = tuple(map(_finer, declared, known)) if declared is not None and known is not None and same_rank else known
     dims = declared if dims is None else dims
@@ -60,7 +58,3 @@ def _finer(old: int | str | None, new: int | str | None) -> int | str | None:
 
 def _agree(declared: Dims | None, dims: Dims | None) -> bool:
     return not any(isinstance(old, int) and old != new for old, new in zip(declared or (), dims or ()))
-
-
-def _plain(shape: Any) -> Dims | None:
-    return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value for dim in shape)

@@ -202,7 +202,7 @@ def _computed(graph: Graph) -> set[ir.Node]:
 def _sizes(graph: Graph) -> Iterator[str]:
     """Yield the options of `set-dims` with a suggested size for each dynamic dim of the inputs."""
     ports = [value for value in graph.inputs() if not value.is_initializer]
-    declared = {value: _declared(value) for value in ports}
+    declared = {value: value.declared_dims or () for value in ports}
     names = dict.fromkeys(dim for dims in declared.values() for dim in dims if isinstance(dim, str))
     if names:
         yield f"dims: {{{', '.join(f'{name}: {_suggested(name)}' for name in names)}}}"
@@ -210,11 +210,6 @@ def _sizes(graph: Graph) -> Iterator[str]:
     if open_dims:
         each = (f"{_key(name)}: [{', '.join(_open_sizes(dims))}]" for name, dims in open_dims.items())
         yield f"ports: {{{', '.join(each)}}}"
-
-
-def _declared(value: Value) -> list[int | str | None]:
-    """Return the dims of an input as the model declares them; inference names those without a name."""
-    return [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
 
 
 def _open_sizes(dims: Sequence[int | str | None]) -> Iterator[str]:

@@ -108,9 +108,8 @@ def _of_tensor(value: Value) -> Iterator[Property]:
         yield _of_weight(value)
     if not (value.is_input or value.is_output):
         return
-    shape = value.declared_shape
-    if shape is not None:
-        dims = [one if isinstance(one, int) else one.value for one in shape]
+    dims = value.declared_dims
+    if dims is not None:
         yield Property(f"dims:{value.name}", "Dims", _text(dims), "sizes and names, such as [batch, 3]")
     if value.dtype is not None:
         yield Property(f"type:{value.name}", "Type", _type_of(value), "such as float16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -96,15 +96,10 @@ def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
             continue
         if value.shape is None:
             yield Reason("dims", "", "inputs without a declared shape", ""), [value.name]
-        for axis, dim in enumerate(_declared(value)):
+        for axis, dim in enumerate(value.declared_dims or ()):
             if not isinstance(dim, int):
                 name = dim or f"{value.name}[{axis}]"
                 yield Reason("dims", "", f"dim {name} is dynamic", name), [value.name]
-
-
-def _declared(value: Value) -> Sequence[int | str | None]:
-    """Return the dims of an input as the model declares them: a dim without a name is None."""
-    return [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
 
 
 def _interface(graph: Graph, target: Target) -> Iterator[tuple[Reason, list[str]]]:

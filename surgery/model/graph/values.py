@@ -175,9 +175,10 @@ class Value(_View):
         return self.ir.const_value
 
     @property
-    def declared_shape(self) -> onnx_ir.Shape | None:
-        """The shape that the model declares."""
-        return self.ir.shape
+    def declared_dims(self) -> tuple[int | str | None, ...] | None:
+        """The dims that the model declares, None for one without a name; None without a shape."""
+        shape = self.ir.shape
+        return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
 
     @property
     def is_initializer(self) -> bool:
