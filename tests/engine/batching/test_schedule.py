@@ -183,3 +183,20 @@ def test_stages_are_noted(tmp_path: Path) -> None:
         assert seen == ["stage", "fold-constants: parity"]
         assert ledger.rows()["a"].stage == ""
     assert watching.stages == [("a", "fold-constants: parity")]
+
+
+def test_why_nothing_runs_is_passed_on_and_ends_no_model(tmp_path: Path) -> None:
+    events = [Event("waiting", "", "no worker"), Event("ended", "a", outcome=DONE)]
+
+    class Waiting(Scripted):
+        def next(self, timeout: float) -> Event | None:
+            return events.pop(0)
+
+    with Ledger(tmp_path) as ledger:
+        rows = {"a": LedgerRow("a", "a", "r")}
+        ledger.put(rows.values())
+        watching, executor = Watching(), Waiting(lambda name, _: Event("ended", name))
+        Schedule(ledger, [entry("a")], rows, OutputFolder(str(tmp_path)), Settings(), Rules(), watching, Clock()).run(
+            executor
+        )
+        assert watching.waits == ["no worker"] and ledger.rows()["a"].state == "done"

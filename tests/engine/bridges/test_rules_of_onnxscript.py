@@ -132,3 +132,13 @@ def test_a_class_and_an_object_of_it_are_rules() -> None:
         graph = graph_of()
         rewrite_all(graph, [found])
         assert ops(graph)[-1] == "Abs" and [len(site.removed) for site in graph.sites] == [int(name == "Documented")]
+
+
+def test_weights_that_a_rewrite_no_longer_reads_are_removed() -> None:
+    source = """<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y)
+        <float[1] w = {2}, float[1] both = {3}> { a = Add(x, w) b = Add(a, both) y = Mul(b, both) }"""
+    graph = graph_of(source)
+    rewrite_all(
+        graph, [rewriter.RewriteRule(lambda op, x, w: op.Add(x, w), lambda op, x, w: op.Abs(x), name="Without")]
+    )
+    assert ops(graph) == ["Abs", "Abs", "Mul"] and list(graph.ir.graph.initializers) == ["both"]

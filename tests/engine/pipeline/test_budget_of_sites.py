@@ -107,11 +107,7 @@ class Chosen:
         numbers = [site.number for site in candidate.applied]
         self.measured.append((numbers, sets, optimized))
         total = sum(self.noise[number] for number in numbers)
-        worst = {
-            **SAME,
-            "snr": -10 * math.log10(total * (self.factor if len(numbers) > 1 else 1.0)) if total else math.inf,
-        }
-        return Loss({"y": [worst]})
+        return loss(total * (self.factor if len(numbers) > 1 else 1.0))
 
     def choose(self) -> list[int]:
         found = self.chooser.choose(self.sites).candidate
@@ -156,6 +152,26 @@ def test_a_costly_site_is_converted_rather_than_two_cheap_ones() -> None:
     costs = {"s1": Cost(1.0), "s2": Cost(1.0), "s3": Cost(1e6)}
     assert Chosen({1: 4e-3, 2: 4e-3, 3: 8e-3}, costs=costs).choose() == [3]
     assert Chosen({1: 4e-3, 2: 4e-3, 3: 8e-3}).choose() == [1, 2]
+
+
+def test_sites_that_lose_nothing_together_are_all_chosen() -> None:
+    assert Chosen({1: 4e-3, 2: 5e-3, 3: 2e-2}, 0.0).choose() == [1, 2]
+
+
+class Quirky(Chosen):
+    """Three of its sites lose twice as much together."""
+
+    def measure(self, candidate: Candidate, **how: Any) -> Loss:
+        found = super().measure(candidate, **how)
+        numbers = [site.number for site in candidate.applied]
+        return loss(2 * sum(self.noise[number] for number in numbers)) if numbers == [1, 3, 4] else found
+
+
+def test_the_most_sensitive_of_those_that_do_not_fit_is_given_up() -> None:
+    costs = {"s1": Cost(1e6), "s2": Cost(1e6)}
+    chosen = Quirky({1: 5e-3, 2: 6e-3, 3: 2e-3, 4: 2.5e-3}, costs=costs)
+    assert chosen.choose() == [1, 3]
+    assert [numbers for numbers, _, _ in chosen.measured].count([1, 3, 4]) == 1
 
 
 def failing(measure: Callable[..., Loss], complaint: str = "", proto: onnx.ModelProto | None = None) -> Loss:
