@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 from pathlib import Path
 
 import onnx
 
+from surgery.engine.batching.events import Executor
 from surgery.engine.batching.ledger import LedgerRow
 from surgery.engine.batching.model_entry import Entry
 from surgery.model.graph import text
@@ -48,6 +50,14 @@ def row(name: str, **values: object) -> LedgerRow:
         "seconds": 1.0,
     }
     return LedgerRow(name, f"/models/{name}", "quick", **{**known, **values})  # type: ignore[arg-type]
+
+
+def close(executor: Executor, seconds: float = 20.0) -> None:
+    """Close an executor; fail if that takes long, because it waits for a thread that does not end."""
+    closing = threading.Thread(target=executor.close, daemon=True)
+    closing.start()
+    closing.join(seconds)
+    assert not closing.is_alive()
 
 
 class Watching:

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pytest
+from support.batches import close
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import executors, on_dask
@@ -49,7 +50,7 @@ def test_unknown_names() -> None:
 def test_the_local_executor() -> None:
     found = executors.maker("local")(2, BatchLimits())
     assert isinstance(found, LocalExecutor) and found.capacity == 2
-    found.close()
+    close(found)
 
 
 def test_addresses() -> None:

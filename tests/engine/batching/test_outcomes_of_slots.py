@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from support.batches import close
 
 from surgery.base.errors import WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, TIMEOUT, WorkerRaised
@@ -149,9 +151,11 @@ class Held:
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         self.on_stage("check")
+        while job["end"] is None and not self.reason:
+            time.sleep(0.001)
         if isinstance(job["end"], Exception):
             raise job["end"]
-        found: dict[str, Any] = job["end"]
+        found: dict[str, Any] = job["end"] or {"state": "failed", "reason": self.reason}
         return found
 
     def kill(self, reason: str) -> None:
@@ -169,7 +173,7 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(local, "Slot", Held)
     made = LocalExecutor(3, BatchLimits())
     yield made
-    made.close()
+    close(made)
     assert all(place.slot.closed for place in made._places)
 
 
@@ -229,3 +233,25 @@ def test_a_job_that_was_stopped_for_others_is_returned(
         executor.submit("a", {})
         event = executor.next(9.0)
         assert event is not None and (event.kind, event.name) == (kind, "a")
+
+
+def test_running_jobs_are_watched_until_one_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "Slot", Held)
+    monkeypatch.setattr(local, "INTERVAL", 0.001)
+    monkeypatch.setattr(local, "private_bytes_below", lambda pid: 6)
+    made = LocalExecutor(3, BatchLimits(total_memory=12))
+    made._places[2].slot.pid = None  # type: ignore[misc]
+    for name, alone in (("a", False), ("b", False)):
+        made.submit(name, {"end": None}, alone=alone)
+        assert made.next(9.0) == Event("stage", name, "check")
+    # Together they take all that there is, and one without a process takes nothing.
+    made.submit("c", {"end": None})
+    assert made.next(9.0) == Event("stage", "c", "check") and made.next(0.03) is None
+    made._places[2].slot.pid = 1  # type: ignore[misc]
+    assert made.next(9.0) == Event("returned", "c")
+    assert [bool(place.slot.reason) for place in made._places] == [False, False, True]
+    close(made)
+    ended = made.next(0.0)
+    assert ended is not None and ended.outcome == {"state": "failed", "reason": "end"}
+    assert made._watcher is not None and not made._watcher.is_alive()
+    assert not any(place.thread is not None and place.thread.is_alive() for place in made._places)

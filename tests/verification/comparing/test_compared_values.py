@@ -227,6 +227,7 @@ def test_shapes_of_random_outputs(free: Any, actual: tuple[int, ...], fits: bool
     # Only those of random outputs.
     assert not rules.fits("z", (2, 3), (2, 4)) and rules.fits("z", (2, 3), (2, 3))
     assert rules.may_have("y", 2, 2) and rules.may_have("y", 2, 3) is (free is None)
+    assert rules.may_have("y", 2, 1) is (free is None)
     assert not rules.may_have("y", 2, 0) and rules.may_have("y", 0, 0) and not rules.may_have("z", 2, 3)
 
 

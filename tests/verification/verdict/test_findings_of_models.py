@@ -10,9 +10,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from surgery.base.promises import Parity
+from surgery.model import storage
 from surgery.model.graph import text
+from surgery.verification.comparing import reference_run
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict import validity
 from surgery.verification.verdict.checks import (
     Checker,
     _one_line,
@@ -94,6 +98,22 @@ def test_a_line_for_a_prompt_counts_problems() -> None:
     rejected = Validity().with_rejection(("bad", True))
     assert (rejected.failure, rejected.has_choice) == ("bad", True)
     assert rejected.with_rejection(None) == Validity()
+
+
+def test_a_model_runs_only_if_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def reference(skeleton: bytes, inputs: Any, spec: VerifySpec, once: bool) -> Any:
+        made.append((inputs.data, once))
+        return SimpleNamespace(prepare=lambda: made.append("prepared"), rejection=("bad", False))
+
+    monkeypatch.setattr(reference_run, "ReferenceRun", reference)
+    stored = storage.opened(_parsed("y = Neg(x)"))
+    for found, failure, runs in ((Validity(refusal="no kernel"), "", []), (Validity(("a",)), "bad", [((), True)])):
+        monkeypatch.setattr(validity, "validity", lambda stored, spec, found=found: found)
+        judged = validity.validity_of_run(stored, InputsSpec(), VerifySpec())
+        assert (judged.findings, judged.failure) == (found.findings, failure)
+        assert made == [*runs, *(["prepared"] if runs else [])]
 
 
 @pytest.mark.parametrize(
