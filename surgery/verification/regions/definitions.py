@@ -97,7 +97,7 @@ def differing(before: Definitions, after: Definitions) -> set[str]:
         same = same or (node.op_type == other.op_type and before.text(mine) == after.text(number))
         if same and not same_opsets:
             same = _version(before, other) == _version(after, node)
-        if not same or (functions and functions & _calls(after, node)):
+        if not same or (functions and functions & (_calls(before, other) | _calls(after, node))):
             found.add(name)
     return found | set(_differing_constants(before, after))
 
