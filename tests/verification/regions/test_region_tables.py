@@ -338,6 +338,10 @@ def test_regions_that_differ_in_names_have_one_pattern() -> None:
     for unlike in ("a = Relu(x) y = Abs(a)", "a = Relu(x) y = Neg(x)", "a = Relu(x) y = com.microsoft.Neg(a)"):
         assert _pattern(_region(unlike)).family != _pattern(first).family
     assert _pattern(_region("y = Selu<alpha = 1.0>(x)")).family != _pattern(_region("y = Selu<alpha = 2.0>(x)")).family
+    older = _region("a = Relu(x) y = Neg(a)")
+    for piece in (older.before, older.after):
+        piece.opset_import[0].version -= 1
+    assert _pattern(older).family != _pattern(first).family
     # Other extents, and another element type.
     assert _pattern(first, _point(2, 4)).family == _pattern(first).family
     assert _pattern(first, _point(2, 4)).details != _pattern(first).details
