@@ -98,8 +98,9 @@ def prune(folder: CacheFolder, *, older_than: float | None = None, max_bytes: in
     for one in sorted(_files(folder), key=lambda one: one.used):
         age = now - one.used
         is_abandoned = one.path.name.startswith(PASSING) and age > _ABANDONED
-        if is_abandoned or (older_than is not None and age > older_than):
-            gone, gone_bytes = gone + _removed(one), gone_bytes + one.bytes
+        is_old = older_than is not None and age > older_than
+        if (is_abandoned or is_old) and _is_removed(one):
+            gone, gone_bytes = gone + 1, gone_bytes + one.bytes
         else:
             kept.append(one)
     left = sum(one.bytes for one in kept)
@@ -107,8 +108,8 @@ def prune(folder: CacheFolder, *, older_than: float | None = None, max_bytes: in
         if max_bytes is None or left <= max_bytes:
             break
         # Files being written are about to be used.
-        if not one.path.name.startswith(PASSING):
-            gone, gone_bytes, left = gone + _removed(one), gone_bytes + one.bytes, left - one.bytes
+        if not one.path.name.startswith(PASSING) and _is_removed(one):
+            gone, gone_bytes, left = gone + 1, gone_bytes + one.bytes, left - one.bytes
     _remove_empty(folder)
     return Pruned(gone, gone_bytes, left)
 
@@ -142,12 +143,13 @@ def _files(folder: CacheFolder) -> Iterator[_CacheFile]:
                         yield _CacheFile(Path(entry.path), stat.st_size, stat.st_mtime)
 
 
-def _removed(one: _CacheFile) -> int:
+def _is_removed(one: _CacheFile) -> bool:
+    """Remove a file; return whether it is gone, also if another process was faster."""
     try:
-        one.path.unlink()
+        one.path.unlink(missing_ok=True)
     except OSError:
-        return 0
-    return 1
+        return False
+    return True
 
 
 def _remove_empty(folder: CacheFolder) -> None:
