@@ -64,7 +64,11 @@ def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     if found.mask is not None:
         ready = {found.mask: masks.get(found.mask) or _mask(found.mask, new)}
         scores = new.node("Add", scores, ready[found.mask])
-    context = new.node("MatMul", new.node("Softmax", scores, axis=-1), values.apart)
+    probabilities = new.node("Softmax", scores, axis=-1)
+    if found.guarded:
+        zero = _number(0, found.queries, new, "zero")
+        probabilities = new.node("Where", new.node("IsNaN", probabilities), zero, probabilities)
+    context = new.node("MatMul", probabilities, values.apart)
     rows = new.node("Transpose", context, perm=[0, 3, 1, 2, 4])
     target = new.constant(np.array([0, 0, flat[2]], np.int64), "flat")
     new.replace(join.outputs[0], new.node("Reshape", rows, target))
@@ -91,9 +95,9 @@ def _grouped(softmax: Node, found: Core, keys: Repetition, new: Builder) -> Valu
     return new.node("Reshape", queries, groups, allowzero=1)
 
 
-def _number(number: float, like: Value, new: Builder) -> Value:
+def _number(number: float, like: Value, new: Builder, name: str = "scale") -> Value:
     assert like.dtype is not None
-    return new.constant(np.array(number, like.dtype.numpy()), "scale")
+    return new.constant(np.array(number, like.dtype.numpy()), name)
 
 
 def _mask(mask: Value, new: Builder) -> Value:

@@ -29,7 +29,12 @@ _PASSES = ("quantize-", "to-bfloat16", "to-float16")
 _SMALL = {"the weight is smaller than min_size": "min_size", "the weight has few elements": "min_elements"}
 """The reasons of passes for weights that are too small to gain anything by, and the options with the bounds."""
 
-_NO_WEIGHT = frozenset({"no factor is a constant weight", "the weight is not constant", "the weight is empty"})
+_NO_WEIGHT = frozenset(
+    {
+        *("no factor is a constant weight", "the weight is not constant", "the weight is empty"),
+        *("the gathered tensor is not constant", "the gathered values are not rows of a matrix"),
+    }
+)
 """The reasons of passes for operators that have no weight."""
 
 _NARROW_TYPES = frozenset({2, 3, 4, 5, 10, 16, 17, 18, 19, 20, 21, 22, 23})

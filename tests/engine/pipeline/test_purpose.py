@@ -55,6 +55,18 @@ def test_small_weights_are_nothing_to_quantize(tmp_path: Path, capsys: pytest.Ca
     assert code == 0 and "MatMulInteger" in said
 
 
+def test_gathers_of_activations_are_no_reason_for_weights_that_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of the three places have no weight; the one that has decides."""
+    made = text.parse("""g (float[N,8] x, int64[2] i) => (float[N,8] y, float[2,8] a, float[2,8] b)
+        { y = MatMul(x, w) a = Gather(x, i) b = Gather(y, i) }""")
+    made.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    onnx.save(made, tmp_path / "m.onnx")
+    code, said = run(capsys, "apply", "int4", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "out.onnx"))
+    assert code == 0 and "ok: nothing to quantize: 1 weight below 4096 elements" in said
+
+
 def test_strict_writes_no_file_without_the_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.onnx"
     code, said = run(capsys, "apply", "int8-dynamic", str(model(tmp_path)), "-o", str(out), "--strict")
