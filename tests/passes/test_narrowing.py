@@ -214,7 +214,7 @@ def test_bodies_and_functions_without_a_cast() -> None:
     assert [function.name for function in made.functions] == ["Twice_float16"]
 
 
-@pytest.mark.parametrize("seed", sampled([72, 122, 127, 180, 281, 315, 320, 378, 767], 3))
+@pytest.mark.parametrize("seed", sampled([2, 24, 45, 75, 111, 138, 165, 187, 226], 3))
 def test_a_random_graph_with_bodies_is_valid_and_correct(seed: int) -> None:
     drawn_graph = generate(seed)
     assert drawn_graph is not None

@@ -15,19 +15,28 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from random_graphs import blocks_bodies, blocks_elementwise, blocks_idioms, blocks_networks, blocks_shapes
+from random_graphs import (
+    blocks_bodies,
+    blocks_elementwise,
+    blocks_foreign,
+    blocks_idioms,
+    blocks_networks,
+    blocks_rare,
+    blocks_shapes,
+)
 from random_graphs.blocks import BLOCKS
 from random_graphs.elements import draw
-from random_graphs.trace import STUMBLES, Trace, Unfit, options, type_info
+from random_graphs.functions import make_functions
+from random_graphs.trace import STUMBLES, Trace, Unfit, imports, options, type_info
 
 __all__ = ["Entry", "Made", "blocks_bodies", "blocks_elementwise", "blocks_idioms", "generate"]
-_ = (blocks_networks, blocks_shapes)  # imported for what they register
+_ = (blocks_foreign, blocks_networks, blocks_rare, blocks_shapes)  # imported for what they register
 
-IR_VERSIONS = {11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
+IR_VERSIONS = dict(zip(range(11, 27), (6, 7, 7, 7, 8, 8, 8, 8, 9, 9, 10, 10, 11, 12, 13, 13)))
 SYMBOLS = ("N", "M", "batch", "seq")
 SIZES = ((2, 3), (5, 7), (3, 2), (7, 5), (1, 3), (1, 2), (1, 4))
 MOST_OUTPUTS = 10
-DTYPES = (np.float32,) * 8 + (np.float64, np.float16, np.int64, np.int32, np.bool_)
+DTYPES = (np.float32,) * 8 + (np.float64, np.float16, np.int64, np.int32, np.bool_, np.uint8, np.int8)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Made:
 def generate(seed: int) -> Made | None:
     """Make the model of a seed; None when the checker or the runtime refuses it."""
     rng = np.random.default_rng([17, seed])
-    opset = int(rng.integers(11, 22))
+    opset = int(rng.integers(11, 27))
     ir_version = 3 if opset <= 13 and rng.random() < 0.15 else IR_VERSIONS[opset]
     t = Trace(rng, opset, ir_version)
     t.override_share = float(rng.choice([0.0, 0.0, 0.1, 0.5]))
@@ -128,7 +137,9 @@ def _close(t: Trace, entries: dict[str, Entry]) -> Made | None:
     graph = helper.make_graph(
         main.nodes, "random", inputs, [type_info(v.name, v.runs[0]) for v in outputs], main.initializers
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", t.opset)], ir_version=t.ir_version)
+    model = helper.make_model(graph, opset_imports=imports(t.opset, graph), ir_version=t.ir_version)
+    if t.ir_version >= 8 and t.chance(0.15):
+        make_functions(t, model)
     return Made(_declared(t, model), entries, frozenset(v.name for v in outputs if v.random))
 
 

@@ -20,6 +20,8 @@ from random_graphs.elements import FLOATS, draw
 
 Array = Any  # numpy array, or a list of them for a sequence
 MOST_ELEMENTS = 20_000
+FOREIGN = {"com.microsoft": 1, "ai.onnx.ml": 3}
+"""The versions of other domains that are imported where they are used."""
 STUMBLES = (ZeroDivisionError, IndexError, OverflowError, ValueError)
 """What a block may meet that asks for what a value does not have; it is rolled back like one that does not fit."""
 
@@ -142,11 +144,12 @@ class Trace:
             node.name = self.fresh(f"/{op}_")
         return self.add(node)
 
-    def add(self, node: NodeProto) -> Any:
+    def add(self, node: NodeProto, *weights: TensorProto) -> Any:
+        """Add a node; `weights` are what it reads of types that NumPy does not have."""
         reads = [self.table[name] for name in _free(node) if name in self.table]
-        both = self._run(node, reads)
+        both = self._run(node, reads, weights)
         values = []
-        for name, first, second in zip(node.output, *both):
+        for name, first, second in zip(filter(None, node.output), *both):
             value = Value(name, (first, second), random=any(v.random for v in reads) or _draws(node))
             if value.is_tensor and max(first.size, second.size) > MOST_ELEMENTS:
                 raise Unfit
@@ -154,6 +157,7 @@ class Trace:
                 raise Unfit
             values.append(value)
         self.scopes[-1].nodes.append(node)
+        self.scopes[-1].initializers.extend(weights)
         for value in values:
             self._enter(value)
         return values if len(values) > 1 else values[0]
@@ -167,19 +171,17 @@ class Trace:
         """Make an input of the graph, or of a body, known."""
         return self._enter(Value(name, runs, random=random))
 
-    def _run(self, node: NodeProto, reads: list[Value]) -> list[list[Array]]:
-        constants = [numpy_helper.from_array(v.runs[0], v.name) for v in reads if v.constant]
+    def _run(self, node: NodeProto, reads: list[Value], weights: Sequence[TensorProto]) -> list[list[Array]]:
+        constants = [*weights, *(numpy_helper.from_array(v.runs[0], v.name) for v in reads if v.constant)]
         fed = [v for v in reads if not v.constant]
         graph = helper.make_graph(
             [node],
             "one",
             [type_info(v.name, v.runs[0]) for v in fed],
-            [onnx.ValueInfoProto(name=name) for name in node.output],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
             constants,
         )
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=max(self.ir_version, 4)
-        )
+        model = helper.make_model(graph, opset_imports=imports(self.opset, graph), ir_version=max(self.ir_version, 4))
         try:
             session = ort.InferenceSession(model.SerializeToString(), options(), providers=["CPUExecutionProvider"])
             return [session.run(None, {v.name: v.runs[i] for v in fed}) for i in range(2)]
@@ -243,6 +245,17 @@ class Trace:
                     self.overridable.discard(value.name)
                 del scope.nodes[nodes:], scope.values[values:], scope.initializers[initializers:]
             raise
+
+
+def imports(opset: int, graph: GraphProto) -> list[onnx.OperatorSetIdProto]:
+    """Import the operator set of ONNX, and those of other domains that a graph has nodes of."""
+    versions = {"": opset} | {domain: FOREIGN[domain] for domain in sorted(_domains(graph)) if domain in FOREIGN}
+    return [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+
+
+def _domains(graph: GraphProto) -> set[str]:
+    bodies = [a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return {node.domain for node in graph.node}.union(*map(_domains, bodies))
 
 
 def options() -> ort.SessionOptions:
