@@ -207,7 +207,7 @@ class Pipeline:
             known = self._cache.may_know(transaction.step, self.model.state)
             # A non-standard pass runs in a fork, which has no other threads but keeps the locks that they hold.
             again = self._note_judged(wait=known or ahead is None or not transaction.declared.is_standard)
-            if not again:
+            if again is None:
                 self._stop_before(transaction.step)
                 judged = self._cache.find(transaction.step, self.model.state) if known else None
                 if judged is not None:
@@ -216,8 +216,9 @@ class Pipeline:
                 candidate = transaction.avoid_guilty_sites(transaction.run())
                 if self._is_taken_ahead(ahead, transaction, candidate):
                     continue
+                # What ran on a change that is rolled back now says nothing, even if no other step was built on it.
                 again = self._note_judged(wait=True)
-            if not again:
+            if again is None:
                 self._conclude(transaction, transaction.reduce(transaction.judge(candidate)))
             else:
                 waiting.extendleft(reversed([*again, transaction.step]))
@@ -248,10 +249,13 @@ class Pipeline:
         self._changes += 1
         self.model.enter(after, live=candidate.live)
 
-    def _note_judged(self, *, wait: bool) -> list[PassStep]:
-        """Record the changes whose judgement has ended; return the steps that have to run again."""
+    def _note_judged(self, *, wait: bool) -> list[PassStep] | None:
+        """Record the changes whose judgement has ended; return the steps that have to run again.
+
+        None if no change was rolled back.
+        """
         if self._speculation is None:
-            return []
+            return None
         for ahead, candidate in self._speculation.judged(wait=wait):
             seconds = ahead.seconds + ahead.judgement.seconds
             if candidate.keeps:
@@ -269,12 +273,12 @@ class Pipeline:
             transaction = Transaction(ahead.step, self.bench, seconds)
             self._conclude(transaction, transaction.reduce(candidate))
             return again
-        return []
+        return None
 
     def settle(self) -> bool:
         """Wait until every change is judged; return whether any was rolled back."""
         taken_back = False
-        while again := self._note_judged(wait=True):
+        while (again := self._note_judged(wait=True)) is not None:
             taken_back = True
             self._run_passes(again)
         return taken_back
