@@ -10,7 +10,7 @@ from typing import IO
 from zlib import crc32
 
 import pytest
-from support import lacking
+from support import huge_pages, lacking
 from support import short_models as short
 from support.durations import Durations
 from support.parts import Part
@@ -36,9 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected out of further garbage collections: thousands of tests that stay to the end."""
+    """Leave what was collected out of further garbage collections: thousands of tests that stay to the end.
+
+    Passes of the tests run in forks of this process, which are made faster by huge pages.
+    """
     gc.collect()
     gc.freeze()
+    huge_pages.merge()
 
 
 @pytest.hookimpl(wrapper=True)
