@@ -176,7 +176,7 @@ def choose_range(
     Refuse if the range is unknown or cannot be covered.
     """
     if not found.count:
-        raise Refusal("an activation is empty on all calibration inputs")
+        raise Refusal("no calibration input gives an activation a value")
     if not found.is_finite:
         raise Refusal("an activation is infinite or NaN on a calibration input")
     low, high = min(found.low, 0.0), max(found.high, 0.0)

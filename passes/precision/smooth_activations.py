@@ -96,7 +96,7 @@ def smooth_activations(
             if group.refusal is not None:
                 raise group.refusal
             found = largest[group.data.name]
-            new.require(found.count or not found.is_finite, "an activation is empty on all calibration inputs")
+            new.require(found.count or not found.is_finite, "no calibration input gives an activation a value")
             new.require(found.is_finite, "an activation is infinite or NaN on a calibration input")
             weight = weights[group.data]
             new.require(np.isfinite(weight).all(), "the weight is not finite")

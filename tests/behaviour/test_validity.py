@@ -108,6 +108,17 @@ def test_an_unrunnable_model_passes_only_if_unverified_is_accepted(
     assert runner.apply("stale.onnx", "tidy").ok
 
 
+def test_a_plugin_that_the_runtime_knows_by_name_makes_no_model_invalid(folder: Path) -> None:
+    model = text.parse("g (float[n,4] x) => (float[n,4] y) { i = Identity(x) t = Tanh(i) y = EfficientNMS_TRT(t, t) }")
+    model.graph.node[2].name = "nms"
+    found = runner.apply(model, parse("steps: [drop-identity]"))
+    assert found.ok and found.validity is not None and found.validity.gap and not found.validity.findings
+    assert "EfficientNMS_TRT 'nms'" in found.validity.refusal
+    model.graph.node[1].op_type, model.graph.node[1].name = "Reshape", "wrong"
+    found = runner.apply(model, parse("steps: [drop-identity]"))
+    assert not found.ok and found.validity is not None and not found.validity.gap
+
+
 def test_a_model_only_the_reference_evaluator_runs_is_runnable(folder: Path) -> None:
     model = text.parse("g (bfloat16[n] x) => (bfloat16[n] y) { i = Identity(x) y = Erf(i) }")
     found = runner.apply(model, parse("steps: [drop-dead]"))

@@ -28,16 +28,6 @@ _PER_NODE_OF_SESSION = 6e-5
 _PER_BYTE_OF_LIST = 1.7e-8
 """Seconds per byte of the lists of tree ensembles for creating a session."""
 
-PROBE, PROBE_NODE = 0.02, 3e-4
-"""Seconds to try a point of the search, and additional seconds per node, because shapes are inferred again."""
-
-INFERRED_NODE, INFERRED_NODE_BY_ONNX = 4e-4, 1e-4
-"""Seconds per node for shape inference by surgery, and by onnx."""
-
-REGION, REGION_TWIN, REGION_ELEMENT, REGION_NODE = 1e-2, 1e-4, 2.5e-8, 1.5e-4
-"""Seconds to compare a region, to compare a region equal to another one, per input element, and per node of the model
-for finding the regions."""
-
 _TURNS = 8
 """Assumed number of iterations of a loop, if it is unknown or smaller."""
 

@@ -1,8 +1,11 @@
-"""The nodes that a step leaves alone, by the selectors of its `except`; and whether a pass in another API did so."""
+"""The nodes that a step leaves alone, and whether a pass in another API did so.
+
+They are selected by its `except`, or no measured value depends on them, so that the loss of a conversion is unknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +22,8 @@ from surgery.model.storage.ir_scopes import scopes
 
 _MOST_NAMED = 3
 _AS_A_WHOLE = "this pass changes the model as a whole, so it cannot leave nodes alone"
+UNMEASURED = "it touches a node on which no measured value depends: '"
+_TOUCHED = {EXCEPTED: "what 'except' leaves alone", UNMEASURED: "nodes on which no measured value depends"}
 _BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.SPARSE_TENSOR)
 
@@ -29,8 +34,8 @@ class NothingExceptedError(UsageError):
 
 def excepted_nodes(
     selectors: Sequence[Any], graph: Graph, stored: storage.StoredModel | None = None
-) -> frozenset[ir.Node]:
-    """Return the nodes of a graph that selectors, in the form of recipes, select, with their subgraphs.
+) -> dict[ir.Node, str]:
+    """Return the nodes of a graph that selectors, in the form of recipes, select, with their subgraphs; and why.
 
     A selector may select nothing in the graph if it selects nodes of the original model, which earlier steps may have
     removed, or if that model is not given; otherwise raises NothingExceptedError.
@@ -49,18 +54,34 @@ def excepted_nodes(
                 original.select(one)
                 continue
             raise NothingExceptedError(f"'except' selects nothing: {error.what}") from None
-    return with_inner(found)
+    return dict.fromkeys(with_inner(found), EXCEPTED)
+
+
+def unmeasured_nodes(graph: Graph, results: Collection[str]) -> dict[ir.Node, str]:
+    """Return the nodes of a graph with these results, those of their subgraphs, and of the functions that they call."""
+    found = [node for node in graph.ir.graph if any(value.name in results for value in node.outputs)]
+    left, pending = set[ir.Node](), found
+    while pending:
+        new = with_inner(pending) - left
+        left |= new
+        called = {node.op_identifier() for node in new} & graph.ir.functions.keys()
+        pending = [node for key in called for node in graph.ir.functions[key]]
+    return dict.fromkeys(left, UNMEASURED)
 
 
 def left_alone(refusals: Sequence[Refused]) -> str:
     """Describe the match sites that were refused because they touch excepted nodes; empty if there are none."""
-    found = {one.anchor: one.reason.removeprefix(EXCEPTED) for one in refusals if one.reason.startswith(EXCEPTED)}
+    return "; ".join(filter(None, (_left_alone(refusals, reason) for reason in _TOUCHED)))
+
+
+def _left_alone(refusals: Sequence[Refused], reason: str) -> str:
+    found = {one.anchor: one.reason.removeprefix(reason) for one in refusals if one.reason.startswith(reason)}
     if not found:
         return ""
     if "" in found:  # a site of the whole model
-        return f"nothing was changed: {EXCEPTED}{found['']}"
+        return f"nothing was changed: {reason}{found['']}"
     count, names = len(found), first_few([*dict.fromkeys(f"'{name}" for name in found.values())], _MOST_NAMED)
-    return f"{count} match {'site touches' if count == 1 else 'sites touch'} what 'except' leaves alone: {names}"
+    return f"{count} match {'site touches' if count == 1 else 'sites touch'} {_TOUCHED[reason]}: {names}"
 
 
 class Kept:
@@ -68,6 +89,7 @@ class Kept:
 
     def __init__(self, graph: Graph) -> None:
         self._before = {_key(node): (Node(graph, node).label, _described(node)) for node in graph.excepted}
+        self._reasons = {_key(node): reason for node, reason in graph.excepted.items()}
 
     def lost(self, model: ir.Model) -> str:
         """Return the reason to refuse another model that lacks or changes an excepted node; empty if none does."""
@@ -78,7 +100,7 @@ class Kept:
         for key, (label, described) in self._before.items():
             node = after.get(key)
             if node is None or _described(node) != described:
-                return f"{EXCEPTED}{label}'; {_AS_A_WHOLE}"
+                return f"{self._reasons[key]}{label}'; {_AS_A_WHOLE}"
         return ""
 
 

@@ -114,3 +114,23 @@ class Candidate:
     def is_unverified(self) -> bool:
         """Whether there is a changed model that could not be verified."""
         return self.changed and self.verdict is not None and self.verdict.is_unverified
+
+
+@dataclass(frozen=True)
+class Later:
+    """The candidate after `steps` more steps; with no more steps, the candidate itself."""
+
+    candidate: Candidate
+    steps: int
+
+    @property
+    def made(self) -> tuple[int, tuple[onnx.ModelProto, bytes]] | None:
+        """The model that is compared in place of the one that the steps started from, or None."""
+        proto = self.candidate.proto
+        return (self.steps, (proto, self.candidate.data)) if proto is not None else None
+
+    @property
+    def remark(self) -> str:
+        """The remark on it in a message."""
+        number = f"next {self.steps} steps" if self.steps > 1 else "next step"
+        return f"compared as one with the {number}, up to {self.candidate.step.name}"

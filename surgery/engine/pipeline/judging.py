@@ -6,19 +6,20 @@ checker. `Trusting` accepts everything, for runs that only have to reach a certa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.base.errors import RecipeError, UsageError, internal, require_machine
 from surgery.base.promises import COMPARING, Parity
-from surgery.engine.pipeline.candidate import Candidate, State
+from surgery.engine.pipeline.candidate import Candidate, Later, State
 from surgery.engine.pipeline.doubting import Doubting
 from surgery.engine.pipeline.records import DEPLOYED, Journal
 from surgery.engine.pipeline.reference_start import ReferenceStart
 from surgery.model import storage
 from surgery.model.graph.state import Feed
+from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.model.runtime.engine import most_weights
 from surgery.model.shapes.facts import NO_DOUBTS, Doubts
 from surgery.model.storage import weight_bytes
@@ -33,8 +34,6 @@ from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
 from surgery.verification.verdict.validity import Validity, stale, validity
 
 if TYPE_CHECKING:
-    import onnx
-
     from surgery.engine.registry.passes import Pass
 
 _OUTDATED = "a run contradicts inferred shapes that the pass may rely on"
@@ -65,6 +64,9 @@ class Judge(Protocol):
     @property
     def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
+
+    def unmeasured(self, state: State) -> Collection[str]:
+        """Return the results of nodes whose conversion has no measurable loss, see `SignatureTracker.unmeasured`."""
 
     def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a candidate's outputs, on some sets of inputs, given by their numbers, or on all.
@@ -146,6 +148,13 @@ class Trusting:
         """No limits: nothing is measured."""
         return ()
 
+    def unmeasured(self, state: State) -> Collection[str]:
+        """Return those of the run that this one repeats."""
+        if not any(custom_nodes(state.proto)):
+            return ()
+        with closing(self._begin().tracker) as tracker:
+            return tracker.unmeasured(state.proto)
+
     def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure nothing."""
         return Loss({})
@@ -195,26 +204,6 @@ class Trusting:
         """Do nothing."""
 
 
-@dataclass(frozen=True)
-class Later:
-    """The candidate after `steps` more steps; with no more steps, the candidate itself."""
-
-    candidate: Candidate
-    steps: int
-
-    @property
-    def made(self) -> tuple[int, tuple[onnx.ModelProto, bytes]] | None:
-        """The model that is compared in place of the one that the steps started from, or None."""
-        proto = self.candidate.proto
-        return (self.steps, (proto, self.candidate.data)) if proto is not None else None
-
-    @property
-    def remark(self) -> str:
-        """The remark on it in a message."""
-        number = f"next {self.steps} steps" if self.steps > 1 else "next step"
-        return f"compared as one with the {number}, up to {self.candidate.step.name}"
-
-
 class Verifying:
     """A judge that compares candidates with the original, after the signature and the checker.
 
@@ -228,7 +217,9 @@ class Verifying:
     ) -> None:
         self.spec = spec
         self.original, self.tracker = reference.skeleton, reference.tracker
-        self.checker = Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)
+        self.checker = Checker(
+            timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory, original=reference.skeleton
+        )
         self.end: Verdict | None = None
         self._journal = journal
         self.tracker.deploys_on = deploys_on
@@ -265,6 +256,10 @@ class Verifying:
     def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
         return self.tracker.limits
+
+    def unmeasured(self, state: State) -> Collection[str]:
+        """Return the results of nodes whose conversion has no measurable loss."""
+        return self.tracker.unmeasured(state.proto)
 
     def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a candidate's outputs."""

@@ -371,8 +371,11 @@ class Pipeline:
         if least <= 1.0 and trades and last_loss(self.journal.records[earlier:]) is None:
             return Speed("not measured: no lossy step changed the model", True, None)
         self.journal.stage("(expect)", "speed")
-        models = before.proto, self.model.state.proto
-        return speed(least, self.model.stored, models, self._recipe.inputs, self._recipe.verify)
+        first, second, part = before.proto, self.model.state.proto, ""
+        if isinstance(self.judge, Verifying):
+            first, second, part = self.judge.tracker.measured(first, second)
+        found = speed(least, self.model.stored, (first, second), self._recipe.inputs, self._recipe.verify)
+        return replace(found, found=f"{found.found}, {part}") if part else found
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

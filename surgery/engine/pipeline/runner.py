@@ -27,6 +27,7 @@ from surgery.model import storage
 from surgery.model.proto.repair import faults
 from surgery.model.remote import urls
 from surgery.model.storage.summary import data_files, summarize
+from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import DataSpec
 from surgery.verification.verdict.validity import Validity
 
@@ -215,7 +216,7 @@ def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
     verdicts = [record.verdict for record in records if record.verdict is not None]
     if found.refusal and not found.gap:
         return judge.why_unknown()
-    if any(verdict.passed for verdict in verdicts):
+    if any(verdict.passed or verdict.status is Status.LOSSY for verdict in verdicts):
         return ""
     is_changed = any(record.status == "committed" for record in records)
     if any(verdict.is_unverified for verdict in verdicts) or (found.refusal and is_changed):

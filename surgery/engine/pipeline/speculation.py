@@ -28,8 +28,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from surgery.base.promises import COMPARING, Parity
-from surgery.engine.pipeline.candidate import Candidate, State
-from surgery.engine.pipeline.judging import Later, Verifying
+from surgery.engine.pipeline.candidate import Candidate, Later, State
+from surgery.engine.pipeline.judging import Verifying
 from surgery.engine.pipeline.records import StepRecord
 from surgery.engine.pipeline.transaction import Transaction
 from surgery.engine.recipe.schema import PassStep

@@ -9,12 +9,17 @@ left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from surgery.base.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal, require_machine
 from surgery.base.promises import COMPARING, Parity
-from surgery.engine.bridges.except_selectors import NothingExceptedError, excepted_nodes, left_alone
+from surgery.engine.bridges.except_selectors import (
+    NothingExceptedError,
+    excepted_nodes,
+    left_alone,
+    unmeasured_nodes,
+)
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.pipeline.candidate import Candidate, State
 from surgery.engine.pipeline.committed import CommittedModel
@@ -223,7 +228,9 @@ class Transaction:
             graph.calibration = self._calibration()
             graph.spared = frozenset(defect.anchor for defect in defects)
             graph.keeps_empty = bench.model.keeps_empty or self.step.keeps_empty
-            graph.excepted = excepted_nodes(self.step.excepted, graph, bench.model.stored)
+            graph.libraries, graph.unmeasured = bench.spec.custom_op_library, self._unmeasured()
+            left_out = unmeasured_nodes(graph, graph.unmeasured)
+            graph.excepted = {**left_out, **excepted_nodes(self.step.excepted, graph, bench.model.stored)}
             limits = bench.spec.timeout, bench.spec.memory
             try:
                 made = run_pass(self.declared, graph, options, *limits, skip=skip, contained=bench.contained)
@@ -234,8 +241,13 @@ class Transaction:
                 defects.append(Defect(error.at, str(error)))
                 continue
             finally:
-                graph.spared, graph.excepted = frozenset(), frozenset()
+                graph.spared, graph.excepted = frozenset(), {}
             return replace(made, defects=(*defects, *made.defects))
+
+    def _unmeasured(self) -> Collection[str]:
+        """Return the results of the nodes that a LOSSY step leaves alone, because its loss there cannot be measured."""
+        lossy = self.declared.promise(self.step.options) is Parity.LOSSY
+        return self._bench.judge.unmeasured(self._bench.model.state) if lossy else ()
 
     def _calibration(self) -> CalibrationSource:
         """Return the judge, or the inputs themselves for a pass that runs in a fork, without the judge's threads."""

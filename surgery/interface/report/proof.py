@@ -32,9 +32,9 @@ def sentence(committed: Sequence[StepRecord], account: Result) -> str:
 
 
 def _compared(verdicts: Sequence[Verdict], compared: Sequence[Status], account: Result) -> str:
-    end = account.end
-    if end is not None and end.is_unverified and any(verdict.region is not None for verdict in verdicts):
-        return f"results around each change; the whole model could not be compared: {end.message}"
+    end, uncompared = account.end, _uncompared(account)
+    if uncompared and any(verdict.region is not None for verdict in verdicts):
+        return f"results around each change; the whole model could not be compared: {uncompared}"
     found = "results"
     if set(compared) == {Status.EQUAL} or (end is not None and end.status is Status.EQUAL):
         found += ", bit for bit,"
@@ -46,6 +46,15 @@ def _compared(verdicts: Sequence[Verdict], compared: Sequence[Status], account: 
     if account.validity is not None and account.validity.is_evaluated:
         found += ", run by the reference evaluator of onnx"
     return f"{found}, run with {', '.join(account.providers)}" if account.providers else found
+
+
+def _uncompared(account: Result) -> str:
+    """Return why the whole model could not be compared; empty if it was."""
+    end, found = account.end, account.validity
+    if end is not None and (end.is_unverified or end.status is not Status.LOSSY):
+        return end.message.rstrip(".") if end.is_unverified else ""
+    # The loss of a model that does not run is measured in a part of it.
+    return "" if found is None or found.is_evaluated else found.refusal.rstrip(".")
 
 
 def _runs(account: Result) -> int:
@@ -87,9 +96,9 @@ def details(committed: Sequence[StepRecord], account: Result) -> str:
         first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
         parts = [first.format(f" of {steps}"), *(part.format("") for part in rest)]
         proof = f"{claim}; {', '.join(parts)}"
-    if regional and account.end is not None and account.end.is_unverified:
+    if regional and (uncompared := _uncompared(account)):
         proof = f"{regional} of {steps} verified in the region of their change; "
-        proof += f"the whole model could not be compared: {account.end.message}"
+        proof += f"the whole model could not be compared: {uncompared}"
     if account.validity is not None and account.validity.is_evaluated:
         proof += ", run by the reference evaluator of onnx"
     if account.providers:

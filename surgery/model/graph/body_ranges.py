@@ -39,12 +39,18 @@ class _MeasuredRanges:
 
 
 class BodyRanges:
-    """Adds nodes to a model that measure float32 values in bodies; `fresh` returns unique names."""
+    """Adds nodes to a model that measure float32 values in bodies; `fresh` returns unique names.
 
-    def __init__(self, wanted: Collection[str], opset: int, fresh: Callable[[str], str]) -> None:
+    Bodies of nodes with one of the `excluded` results are left out.
+    """
+
+    def __init__(
+        self, wanted: Collection[str], opset: int, fresh: Callable[[str], str], excluded: Collection[str] = ()
+    ) -> None:
         self._wanted = frozenset(wanted)
         self._opset = opset
         self._fresh = fresh
+        self._excluded = excluded
 
     def measure(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, tuple[str, ...]]]:
         """Return a model whose only outputs are matrices, and for each matrix the values that its rows describe.
@@ -58,7 +64,8 @@ class BodyRanges:
         """Make the measurements of bodies outputs of the nodes of a graph; return the resulting matrices."""
         found = []
         for node in list(graph.node):
-            names = _BODIES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+            is_excluded = any(name in self._excluded for name in node.output)
+            names = _BODIES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") and not is_excluded else ()
             bodies = [attribute.g for name in names for attribute in node.attribute if attribute.name == name]
             inside = [self._in_body(body) for body in bodies]
             every = tuple(dict.fromkeys(name for each in inside for name in each.names))

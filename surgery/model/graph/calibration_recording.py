@@ -14,12 +14,13 @@ from surgery.model.graph.body_ranges import BodyRanges, extremes
 from surgery.model.proto.extract import only
 from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.reference_runs import external_bytes
+from surgery.model.runtime.setup import SessionSetup
 from surgery.model.storage import Weights, proto_from_ir
 
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.model.graph.state import CalibrationSource, Feed, GraphState, WorkerLimits
+    from surgery.model.graph.state import CalibrationSource, Feed, GraphState
     from surgery.model.graph.values import Value
 
 Recording = tuple["Value", np.ndarray[Any, Any]]
@@ -62,13 +63,13 @@ def record(
     for value in distinct:
         if value.name in inputs:
             yield from ((value, feed[value.name]) for feed in feeds if value.name in feed)
-    computed = [value for value in distinct if value.name not in inputs]
+    computed = [value for value in distinct if value.name not in inputs and value.name not in graph.unmeasured]
     if not computed:
         return
     with ExitStack() as stack:
         weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
         model = proto_from_ir(graph.ir, weights)
-        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        runner = stack.enter_context(closing(_engine(model, graph)))
         group = _RecordingGroup(computed)
         while taken := group.take():
             largest = 0
@@ -89,13 +90,13 @@ def record_bodies(
     if calibration is None:
         raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
     found: dict[str, tuple[float, float, float]] = {}
-    ranges = BodyRanges([value.name for value in values], graph.opset, graph.fresh)
+    ranges = BodyRanges([value.name for value in values], graph.opset, graph.fresh, graph.unmeasured)
     with ExitStack() as stack:
         weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
         model, names = ranges.measure(proto_from_ir(graph.ir, weights))
         if not names:
             return {}
-        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        runner = stack.enter_context(closing(_engine(model, graph)))
         for arrays in _runs(runner, model, calibration, magnitudes):
             for matrix, array in arrays.items():
                 for name, largest, smallest in extremes(array, names[matrix]):
@@ -121,8 +122,9 @@ def _scaled(array: Any, magnitude: float) -> Any:
     return (array * (magnitude / largest)).astype(array.dtype) if 0.0 < largest < np.inf else array
 
 
-def _engine(model: onnx.ModelProto, limits: WorkerLimits) -> Engine:
-    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, external_bytes(model))
+def _engine(model: onnx.ModelProto, graph: GraphState) -> Engine:
+    limits, setup = graph.limits, SessionSetup(graph.libraries)
+    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, external_bytes(model), setup)
 
 
 def _runs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -16,7 +16,7 @@ def with_inner(nodes: Iterable[ir.Node]) -> frozenset[ir.Node]:
     return frozenset(inner for node in nodes for inner in _with_inner(node))
 
 
-def touched(excepted: frozenset[ir.Node], edits: Edits, anchor: ir.Node | None) -> ir.Node | None:
+def touched(excepted: Container[ir.Node], edits: Edits, anchor: ir.Node | None) -> ir.Node | None:
     """Return an excepted node that the edits of a site touch; None if there is none.
 
     A site touches a node if it is made for it (the node is its anchor), removes it, also by removing its last reader,
@@ -29,7 +29,7 @@ def touched(excepted: frozenset[ir.Node], edits: Edits, anchor: ir.Node | None) 
     return None
 
 
-def _edited(edits: Edits, excepted: frozenset[ir.Node]) -> Iterator[ir.Node]:
+def _edited(edits: Edits, excepted: Container[ir.Node]) -> Iterator[ir.Node]:
     """Yield nodes that are changed in place; for an edit of an excepted subgraph, one of its nodes."""
     yield from (node for node, *_ in (*edits.inputs, *edits.attributes, *edits.operators))
     yield from (node for value, _ in edits.element_types if (node := value.producer()) is not None)

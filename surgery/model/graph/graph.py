@@ -355,7 +355,7 @@ class Graph(GraphState):
             anchor = None if builder.anchor is None else builder.anchor.ir
             found = touched(self.excepted, builder.edits, anchor)
             if found is not None:
-                raise Refusal(f"{EXCEPTED}{Node(self, found).label}'")
+                raise Refusal(f"{self.excepted[found]}{Node(self, found).label}'")
 
 
 class _Nodes(list[Node]):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import onnx_ir as ir
@@ -89,7 +90,9 @@ class GraphState:
 
     If `is_lenient`, an exception at a site costs that site only, and is one of the `defects`. `at` is the node that a
     pass is working on, and `spared` are the labels of nodes that it must leave as they are. `excepted` are the nodes
-    that the step leaves alone, with those of their subgraphs: sites that touch them are refused.
+    that the step leaves alone, with those of their subgraphs, each with the reason: sites that touch them are refused.
+    `unmeasured` are the results of those of them that cannot be computed, or that nothing depends on that can be.
+    `libraries` have custom operators.
     """
 
     def __init__(
@@ -114,7 +117,9 @@ class GraphState:
         self.memory: dict[Hashable, Any] = {}
         self.is_lenient = False
         self.spared: frozenset[str] = frozenset()
-        self.excepted: frozenset[ir.Node] = frozenset()
+        self.excepted: Mapping[ir.Node, str] = {}
+        self.unmeasured: Collection[str] = ()
+        self.libraries: tuple[Path, ...] = ()
         self.keeps_empty = False  # whether nodes that take no empty batch are refused
         self.facts: ShapeTable = ShapeTable(model, doubts)
         """The inferred types, dims and elements of values; `Value.shape` and others read them."""

@@ -23,18 +23,23 @@ if TYPE_CHECKING:
 
 
 def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """Copy a model with some values of its main graph as its only outputs.
+    """Copy a model with some values of its main graph as its only outputs, and the nodes upstream of these.
 
     Their types are not declared, which ONNX Runtime and the reference evaluator accept, although the checker does not:
     both infer them, and a wrong declaration would be refused. Raises `UsageError` for a name that is not in the main
     graph.
     """
-    flow = Flow(model.graph)
+    flow, wanted = Flow(model.graph), list(dict.fromkeys(names))
+    unknown = next((name for name in wanted if name not in flow), None)
+    if unknown is not None:
+        raise UsageError(f"the main graph has no value '{unknown}'")
     result = deepcopy(model)
+    needed = sorted(flow.above(wanted))
+    if len(needed) < len(flow.nodes):
+        del result.graph.node[:]
+        result.graph.node.extend(flow.nodes[number] for number in needed)
     del result.graph.output[:]
-    for name in dict.fromkeys(names):
-        if name not in flow:
-            raise UsageError(f"the main graph has no value '{name}'")
+    for name in wanted:
         result.graph.output.add().name = name
     return result
 

@@ -51,6 +51,12 @@ def rows(version: str, only: tuple[str, str] | None = None) -> list[list[Any]]:
     ]
 
 
+@cache
+def listed() -> frozenset[tuple[str, str]]:
+    """Return the operators with a CPU kernel in any release, as pairs of domain and name."""
+    return frozenset((domain, op) for domain, op, *_ in _table()["rows"])
+
+
 @dataclass(frozen=True)
 class OlderForm:
     """The form of a contrib operator in a release: its limits, and the attributes of later releases that it lacks."""

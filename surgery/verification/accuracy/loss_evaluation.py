@@ -240,6 +240,8 @@ class Evaluation:
             return Loss({}, failure, unsupported=outcome.unsupported is not None)
         outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in self._unsteady}
         changed = [run for run in outcome.runs if not isinstance(run, str)]
+        if retyped := _retyped(expected[0], changed[0]):
+            return Loss({}, retyped)
         for before, after in zip(expected, changed):
             for name, found in outputs.items():
                 found.append(measure_value(before[name], after[name]))
@@ -385,6 +387,12 @@ class Evaluation:
         if self._user is not None:
             self._user.close()
             self._user = None
+
+
+def _retyped(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return which output is a tensor of another element type than in the original; an empty string if none is."""
+    kinds = {name: (getattr(one, "dtype", None), getattr(after[name], "dtype", None)) for name, one in before.items()}
+    return next((f"output '{name}' is {new}, not {old}" for name, (old, new) in kinds.items() if old != new), "")
 
 
 def _failure(outcome: RunOutcome) -> str:

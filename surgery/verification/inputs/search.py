@@ -11,7 +11,6 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from surgery.base.operators import traits
-from surgery.base.operators.cost import PROBE, PROBE_NODE
 from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
@@ -28,6 +27,9 @@ Probe = Callable[[Binding], "str | None"]
 
 Implications = Callable[[], Implied]
 """Finds what the graph implies for its dims. This takes a while, so it is called only after a rejection."""
+
+_PROBE, _PROBE_NODE = 0.02, 3e-4
+"""Seconds to try a point, and additional seconds per node, because shapes are inferred again."""
 
 PROBES = 240
 """Maximum number of runs of the original; a count, because results must not depend on how busy the machine is."""
@@ -380,7 +382,7 @@ class _SizeSearch:
         if message is not None:
             return message
         message = self.probe(binding)
-        self.seconds += PROBE + PROBE_NODE * self.plan.nodes + self.cost(binding)
+        self.seconds += _PROBE + _PROBE_NODE * self.plan.nodes + self.cost(binding)
         return message
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from surgery.base.operators.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.base.promises import Parity
 from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec
@@ -13,6 +12,9 @@ from surgery.verification.regions.region_values import Point
 from surgery.verification.regions.regions import Region
 from surgery.verification.regions.sizes import reduced
 from surgery.verification.regions.tried_bindings import bindings, by_size, elements, operators, shapes
+
+_REGION, _TWIN, _ELEMENT = 1e-2, 1e-4, 2.5e-8
+"""Seconds to compare a region, to compare a region equal to another one, and per input element."""
 
 _RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
 """Cost of one set of values, in estimated runs of the region: with all checks; where few runs must suffice; where
@@ -33,7 +35,7 @@ def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) ->
         family = nodes, tuple((form.dtype, len(form.shape)) for form in forms)
         few = family in families
         if (forms, nodes) in twins and not has_weights(region):
-            total += REGION_TWIN
+            total += _TWIN
         else:
             key = forms, nodes, few
             if key not in kinds:
@@ -54,4 +56,4 @@ def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bo
     runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
     if promise is Parity.CLOSE and any("Conv" in operator for operator in operators(region)):
         runs = _ARBITRATED
-    return REGION + plan.listing + given * REGION_ELEMENT + len(chosen) * run * runs
+    return _REGION + plan.listing + given * _ELEMENT + len(chosen) * run * runs

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.base.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
 from surgery.base.operators.deciding import DECIDING
 from surgery.base.operators.dtypes import dtype_of, is_float
 from surgery.model.proto.extract import cut
+from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.model.runtime.engine import Engine
 from surgery.model.runtime.reference_runs import external_bytes
 from surgery.model.shapes.declarations import Declared, declare, empty
@@ -24,7 +24,7 @@ from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.time_budget import TimeBudget
-from surgery.verification.regions.value_shapes import custom_nodes, follow, with_stand_ins
+from surgery.verification.regions.value_shapes import follow, with_stand_ins
 
 if TYPE_CHECKING:
     import onnx
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_POINTS = 4
 """How many sizes of the dynamic dims a region is tried with, how many more with the largest extents, how many more
 in which a dim is 1 where it is broadcast to another one, and how many more on either side of constants."""
+
+_INFERRED, _INFERRED_BY_ONNX = 4e-4, 1e-4
+"""Seconds per node for shape inference by surgery, and by onnx."""
 
 _CHEAP = 0.05
 """Seconds of runs of the whole model up to which no closer estimate is made."""
@@ -163,11 +166,11 @@ class Values:
             self._begin(point)
         left = [point for point in self.points if point.lacks(names)]
         nodes = len(before.nodes)
-        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * INFERRED_NODE_BY_ONNX):
+        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * _INFERRED_BY_ONNX):
             budget.spend(seconds)
             self._infer(before, left)
             left = [point for point in left if point.lacks(names)]
-            if left and not self._is_cheap(before, names, seconds := nodes * INFERRED_NODE):
+            if left and not self._is_cheap(before, names, seconds := nodes * _INFERRED):
                 budget.spend(seconds)
                 self._follow(before, left)
                 for point in left:

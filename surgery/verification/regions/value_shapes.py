@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from surgery.model.shapes.declarations import CONTRIB, Declared, bound
+from surgery.base.operators.subgraphs import subgraphs
+from surgery.model.runtime.custom_operators import custom_nodes
+from surgery.model.shapes.declarations import Declared, bound
 from surgery.verification.inputs.dims import calculate
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
-
-_KNOWN = ("", "ai.onnx", "ai.onnx.ml", CONTRIB)
-"""The domains of onnx and of ONNX Runtime."""
 
 
 def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
@@ -76,12 +75,6 @@ def _calculated(dim: ir.SymbolicDim, extents: Mapping[str, int]) -> int | ir.Sym
     return dim.evaluate(extents)
 
 
-def custom_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of the main graph whose operators are not those of onnx, ONNX Runtime or the model itself."""
-    known = {*_KNOWN, *(function.domain for function in model.functions)}
-    return (node for node in model.graph.node if node.domain not in known)
-
-
 def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which each custom operator returns its first input, in the declared element type, if any.
 
@@ -93,8 +86,10 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     result.CopyFrom(model)
     model = result
     declared = {value.name: value.type for value in (*model.graph.value_info, *model.graph.output)}
+    functions = {(function.domain, function.name) for function in model.functions}
     for node in custom_nodes(model):
-        if not node.input or not node.output:
+        is_call = (node.domain, node.op_type) in functions
+        if is_call or any(subgraphs(node)) or not node.input or not node.output:
             continue
         kind = declared.get(node.output[0])
         dtype = 0 if kind is None else kind.tensor_type.elem_type

@@ -16,6 +16,7 @@ from surgery.base.errors import first_few
 from surgery.base.promises import Change, Parity
 from surgery.model.proto.signature import Signature, SignaturePort, signature
 from surgery.verification.accuracy.loss_evaluation import Loss
+from surgery.verification.accuracy.measured_part import MeasuredPart, unmeasured
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
@@ -23,7 +24,7 @@ from surgery.verification.inputs import given
 from surgery.verification.inputs.spec import InputsSpec, MetricLimit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.references import Accounts, References
-from surgery.verification.signature.terms import Names, SignatureView
+from surgery.verification.signature.terms import Names, SignatureView, onnx_model
 from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
@@ -196,6 +197,27 @@ class SignatureTracker:
             return Loss({}, problem.message)
         return terms.verifier.measure(terms.align(model, data), optimized=optimized, sets=sets)
 
+    def unmeasured(self, model: onnx.ModelProto) -> Collection[str]:
+        """Return the results of the nodes of the committed model on which nothing that is measured depends.
+
+        These are nodes downstream of custom operators that keep the original from running, for example.
+        """
+        return () if self._lossy_terms.verifier.part is None else unmeasured(model)
+
+    def measured(self, before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto, str]:
+        """Return the parts of two models in which a loss is measured, and where these end; empty for whole models."""
+        if self._lossy_terms.verifier.part is not None:
+            part = MeasuredPart.of(before.SerializeToString(deterministic=True))
+            changed = None if part is None else part.of_changed(after.SerializeToString(deterministic=True))
+            if part is not None and changed is not None:
+                return onnx_model(part.skeleton), onnx_model(changed), f"before {part.custom}"
+        return before, after, ""
+
+    @property
+    def _lossy_terms(self) -> SignatureView:
+        """The terms in which the losses of LOSSY steps are measured."""
+        return self.references.accurate or self.references.terms
+
     @property
     def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
@@ -203,7 +225,7 @@ class SignatureTracker:
 
     def calibration(self) -> list[Mapping[str, Any]]:
         """Return the calibration inputs, under the names of the committed model."""
-        terms = self.references.accurate or self.references.terms
+        terms = self._lossy_terms
         names = dict(terms.match.inputs)
         found = terms.verifier.calibration.feeds
         return [{names.get(name, name): array for name, array in feed.items()} for feed in found]
@@ -211,7 +233,7 @@ class SignatureTracker:
     @property
     def draws_calibration(self) -> bool:
         """Whether the calibration inputs are drawn."""
-        return (self.references.accurate or self.references.terms).verifier.calibration.synthetic
+        return self._lossy_terms.verifier.calibration.synthetic
 
     def close(self) -> None:
         """Forget the outputs of the original, and stop its preparation."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surgery.base.operators.cost import REGION_NODE
 from surgery.base.operators.forms import plain_domain
 from surgery.base.promises import Parity
 from surgery.verification.accuracy.loss_evaluation import Evaluation
@@ -22,6 +21,9 @@ from surgery.verification.verdict.whole_models import WholeModels, digest
 
 if TYPE_CHECKING:
     from surgery.verification.regions.regional_verdict import ComparedRegions, Regional
+
+REGION_NODE = 1.5e-4
+"""Seconds per node of a model for finding the regions of a change."""
 
 _CHEAP_REGION, _WORTH = 0.2, 0.75
 """Seconds that the regions of a change may always take, and the share of the whole model's seconds they may take."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import WorkerError, require_machine
-from surgery.base.operators.subgraphs import graphs
+from surgery.base.operators.forms import plain_domain
+from surgery.base.operators.subgraphs import graphs, nodes
 from surgery.base.workers import Worker, stage
 from surgery.model.wire.stored_lists import without_lists
 
@@ -23,6 +24,9 @@ CHECK_TIMEOUT = 120.0
 INFERENCE = "shape inference: "
 """The prefix of a finding that may concern what a model declares, rather than what it computes."""
 
+_UNDEFINED = "No Op registered for "
+"""The beginning of what the checker says of an operator that onnx does not define."""
+
 _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+|\S+(?= in initializer but not)")
 
 
@@ -31,10 +35,15 @@ _UNSUPPORTED = re.compile(r"\S+ typestr: \S+, has unsupported type: .*?(\w+)\)*$
 
 
 class Checker:
-    """onnx's checker and its strict shape inference, in one worker for many models."""
+    """onnx's checker and its strict shape inference, in one worker for many models.
 
-    def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> None:
+    Operators of the standard domain that onnx does not define are a finding, except for those of the `original`.
+    """
+
+    def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None, original: bytes = b"") -> None:
         self._worker = Worker(timeout=timeout, memory=memory)
+        self._original = original
+        self._own = [_OWN]
         self._ended = False
 
     def check(self, skeleton: bytes) -> list[str]:
@@ -43,12 +52,21 @@ class Checker:
         Each of them stops at its first finding, so there are at most two. A crash is a finding too, and so is exceeding
         the limits of time or memory.
         """
+        found = self._found(skeleton)
+        if self._original and any(_UNDEFINED in finding for finding in found):
+            self._own += _undefined(self._original)
+            self._original = b""
+            return self._found(skeleton)
+        return found
+
+    def _found(self, skeleton: bytes) -> list[str]:
         findings = []
-        for function in ("run_checker", "run_inference"):
+        for function, more in (("run_checker", {"own": self._own}), ("run_inference", {})):
             if self._ended:
                 return ["checker: called off"]
             try:
-                findings += self._worker.call(f"surgery.verification.verdict.checks:{function}", skeleton=skeleton)
+                name = f"surgery.verification.verdict.checks:{function}"
+                findings += self._worker.call(name, skeleton=skeleton, **more)
             except WorkerError as error:
                 require_machine(error)
                 findings.append(error.what)
@@ -135,13 +153,16 @@ def _typed(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     yield from graph.output
 
 
-def run_checker(skeleton: bytes) -> list[str]:
-    """Run onnx's checker, in a worker whose working directory is the root: external data is found from there."""
+def run_checker(skeleton: bytes, own: Sequence[str] = ()) -> list[str]:
+    """Run onnx's checker, in a worker whose working directory is the root: external data is found from there.
+
+    Of the operators of the standard domain, it does not check those in `own`.
+    """
     import onnx.checker
 
     stage("checker")
     try:
-        onnx.checker.check_model(_with_own_domain(without_lists(skeleton)), full_check=False)
+        onnx.checker.check_model(_with_own_domain(without_lists(skeleton), own), full_check=False)
     except Exception as error:
         return [f"checker: {_one_line(str(error))}"]
     return []
@@ -163,18 +184,28 @@ _OWN = "SimplifiedLayerNormalization"
 """An operator that ONNX Runtime defines in the standard domain, in which its optimizer and its exporters write it."""
 
 
-def _with_own_domain(skeleton: bytes) -> bytes:
-    """Move nodes of ONNX Runtime's own operator from the standard domain to its own, where the checker skips them."""
+def _undefined(skeleton: bytes) -> list[str]:
+    """List the operators of a model that have the standard domain, although onnx does not define them."""
     import onnx
 
-    if _OWN.encode() not in skeleton:
+    model = onnx.load_model_from_string(skeleton)
+    standard = dict.fromkeys(node.op_type for node in nodes(model) if not plain_domain(node.domain))
+    functions = {function.name for function in model.functions if not plain_domain(function.domain)}
+    return [name for name in standard if name not in functions and not onnx.defs.has(name)]
+
+
+def _with_own_domain(skeleton: bytes, own_operators: Sequence[str]) -> bytes:
+    """Move nodes of these operators from the standard domain to that of ONNX Runtime, where the checker skips them."""
+    import onnx
+
+    if not any(name.encode() in skeleton for name in own_operators):
         return skeleton
     model = onnx.load_model_from_string(skeleton)
-    for imports, nodes in (
+    for imports, found in (
         (model.opset_import, (node for graph in graphs(model.graph) for node in graph.node)),
         *((function.opset_import, function.node) for function in model.functions),
     ):
-        own = [node for node in nodes if node.op_type == _OWN and node.domain in ("", "ai.onnx")]
+        own = [node for node in found if node.op_type in own_operators and node.domain in ("", "ai.onnx")]
         for node in own:
             node.domain = "com.microsoft"
         if own and all(one.domain != "com.microsoft" for one in imports):

@@ -12,6 +12,7 @@ from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.proto.repair import faults
+from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.model.runtime.engine import Engine
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
@@ -116,10 +117,13 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
     weights = storage.weight_bytes(stored.proto)
     with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
-    gap = outcome.unsupported is not None
+    # ONNX Runtime knows some plugins of TensorRT by name, and rejects those without all attributes.
+    refused = outcome.failure or ""
+    named = [f"{node.op_type} '{node.name}'" for node in custom_nodes(stored.proto) if node.name] if refused else []
+    gap = outcome.unsupported is not None or any(name in refused for name in named)
     return Validity(
         tuple(findings),
-        outcome.failure or "",
+        refused,
         gap,
         overridable=listed_weights(stored.proto),
         repairable=faults(stored.proto),

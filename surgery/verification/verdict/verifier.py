@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, RunOutcome
 from surgery.verification.accuracy.loss_evaluation import Evaluation, Loss
+from surgery.verification.accuracy.measured_part import MeasuredPart
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, measured_on, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
@@ -58,6 +60,7 @@ class Verifier:
         self._accepted: bytes | None = None
         self._apart: set[bytes] = set()
         self._unseeded = partial(Verifier, original, inputs, verify, seeded=False)
+        self._unsplit = original
         original = self._seeded(original)
         self.original = ReferenceRun(original, inputs or InputsSpec(), self.spec, found=found)
         self._judge = OutputJudge(self.original)
@@ -83,6 +86,21 @@ class Verifier:
             found.accept(self._accepted)
         return found
 
+    @cached_property
+    def part(self) -> MeasuredVerifier | None:
+        """The part in which losses are measured, if custom operators keep the original from running; else None.
+
+        The user's metric takes the outputs of the whole model, so it cannot be measured on a part.
+        """
+        self.changes.prepare_whole()
+        if self.original.problem is None or self.spec.accuracy.metric is not None:
+            return None
+        part = MeasuredPart.of(self._unsplit)
+        if part is None:
+            return None
+        inputs = replace(self._inputs, data=part.data(self.original.given))
+        return MeasuredVerifier(part, Verifier(part.skeleton, inputs, self.spec))
+
     def _is_apart(self, model: bytes) -> bool:
         return bool(self._apart) and hashlib.sha256(model).digest() in self._apart
 
@@ -98,6 +116,8 @@ class Verifier:
     def calibration(self) -> Samples:
         """The inputs that passes calibrate with, under the names of the original."""
         self.changes.prepare_whole()
+        if self.part is not None:
+            return self.part.verifier.calibration
         return samples(self.original, self._inputs.calibration, CALIBRATION_SEED)
 
     def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> Sequence[Seen]:
@@ -117,7 +137,8 @@ class Verifier:
 
     def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a changed model, see `Evaluation.measure`."""
-        self.changes.prepare_whole()
+        if self.part is not None:
+            return self.part.measure(candidate, optimized=optimized, sets=sets)
         return self.accuracy.measure(self._seeded(candidate), optimized=optimized, sets=sets)
 
     def verify(
@@ -137,6 +158,8 @@ class Verifier:
         `later` is the model after some more steps, with the number of these steps. If it holds as a whole, the
         candidate is not run.
         """
+        if promise is Parity.LOSSY and self.part is not None:
+            return self.part.verify(candidate)
         if self._draws is None:
             return self.changes.verify(candidate, promise, before, later)
         # The models draw the same random numbers if their draws can be paired; then equality is meaningful.
@@ -253,5 +276,39 @@ class Verifier:
         self.changes.close()
         if self._overriding is not None:
             self._overriding.close()
+        if vars(self).get("part") is not None:
+            vars(self)["part"].verifier.close()
         if "_by_distribution" in vars(self):
             self._by_distribution.close()
+
+
+@dataclass(frozen=True)
+class MeasuredVerifier:
+    """Measures losses in the part of an original that runs without its custom operators."""
+
+    part: MeasuredPart
+    verifier: Verifier
+
+    def verify(self, candidate: bytes) -> Verdict:
+        """Return whether this part of a changed model stays within the accuracy budget."""
+        changed = self.part.of_changed(candidate)
+        if changed is None:
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=self._lacking)
+        found = self.verifier.verify(changed, Parity.LOSSY)
+        details = found.details
+        if details is None or details.accuracy is None:
+            return found
+        summary = f"{details.accuracy['summary']}, before {self.part.custom}"
+        details = replace(details, accuracy={**details.accuracy, "summary": summary})
+        return replace(found, message=f"{found.message}; {self.part.remark}", details=details)
+
+    def measure(self, candidate: bytes, *, optimized: bool, sets: tuple[int, ...]) -> Loss:
+        """Measure the loss in this part of a changed model."""
+        changed = self.part.of_changed(candidate)
+        if changed is None:
+            return Loss({}, self._lacking)
+        return self.verifier.measure(changed, optimized=optimized, sets=sets)
+
+    @property
+    def _lacking(self) -> str:
+        return f"the changed model lacks an input of {self.part.custom}, where the loss is measured"

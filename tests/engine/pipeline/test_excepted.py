@@ -15,7 +15,13 @@ from onnx import numpy_helper
 import surgery
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine import recipe
-from surgery.engine.bridges.except_selectors import Kept, excepted_nodes
+from surgery.engine.bridges.except_selectors import (
+    UNMEASURED,
+    Kept,
+    excepted_nodes,
+    left_alone,
+    unmeasured_nodes,
+)
 from surgery.engine.caching.keys import step_key
 from surgery.engine.pipeline.records import Result
 from surgery.engine.recipe import resolved
@@ -23,7 +29,8 @@ from surgery.engine.recipe.schema import pass_steps
 from surgery.interface.commands import main
 from surgery.model import storage
 from surgery.model.graph import text
-from surgery.model.graph.graph import Graph
+from surgery.model.graph.graph import EXCEPTED, Graph
+from surgery.model.graph.state import Refused
 
 ROOT = Path(__file__).parents[3]
 TWO = """
@@ -239,3 +246,46 @@ def test_no_pass_of_a_recipe_touches_them(name: str, model: str, short_models: P
     assert main(["apply", name, str(path), "-o", str(out), *flags]) == 0
     kept = {node.name: node.op_type for node in onnx.load(out).graph.node}
     assert {node.name: kept.get(node.name) for node in chosen} == {node.name: node.op_type for node in chosen}
+
+
+def test_nodes_of_subgraphs_and_functions_of_unmeasured_nodes_are_left_alone() -> None:
+    proto = text.parse("""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[N,2] x, bool c) => (float[N,2] y, float[N,2] z)
+        {
+            [one] t = own.Outer(x)
+            [two] y = If(c) <
+                then_branch = p () => (a) { [then] a = Neg(t) }, else_branch = e () => (b) { [other] b = Abs(t) }
+            >
+            [three] z = own.Plain(x)
+        }
+        <domain: "own", opset_import: ["" : 17, "own" : 1]> Outer (v) => (w) { [call] w = own.Inner(v) }
+        <domain: "own", opset_import: ["" : 17]> Inner (v) => (w) { [inner] w = Tanh(v) }
+        <domain: "own", opset_import: ["" : 17]> Plain (v) => (w) { [plain] w = Tanh(v) }""")
+    graph = Graph(storage.ir_from_proto(proto))
+    found = {node.name or node.op_type for node in unmeasured_nodes(graph, ["t", "y"])}
+    assert found == {"one", "two", "then", "other", "call", "inner"}
+    assert set(unmeasured_nodes(graph, ["y"]).values()) == {UNMEASURED} and unmeasured_nodes(graph, ()) == {}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "message"),
+    [
+        ([], ""),
+        (["no bias"], ""),
+        ([f"{UNMEASURED}a'"], "1 match site touches nodes on which no measured value depends: 'a'"),
+        (
+            [f"{UNMEASURED}a'", f"{UNMEASURED}b'"],
+            "2 match sites touch nodes on which no measured value depends: 'a', 'b'",
+        ),
+        (
+            [f"{UNMEASURED}a'", f"{EXCEPTED}b'"],
+            "1 match site touches what 'except' leaves alone: 'b'; "
+            "1 match site touches nodes on which no measured value depends: 'a'",
+        ),
+    ],
+)
+def test_what_is_left_alone_is_said_by_reason(reasons: list[str], message: str) -> None:
+    assert left_alone([Refused(str(number), reason) for number, reason in enumerate(reasons)]) == message
+    assert (
+        left_alone([Refused("", f"{UNMEASURED}a'; it is whole")]) == f"nothing was changed: {UNMEASURED}a'; it is whole"
+    )

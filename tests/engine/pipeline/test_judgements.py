@@ -12,8 +12,8 @@ import pytest
 from surgery.base.errors import SurgeryError, UsageError
 from surgery.base.promises import Parity
 from surgery.engine.pipeline import judging
-from surgery.engine.pipeline.candidate import Candidate, State
-from surgery.engine.pipeline.judging import Later, Verifying
+from surgery.engine.pipeline.candidate import Candidate, Later, State
+from surgery.engine.pipeline.judging import Verifying
 from surgery.engine.pipeline.records import DEPLOYED, Journal, Silent
 from surgery.engine.recipe.schema import PassStep
 from surgery.engine.registry.passes import Pass

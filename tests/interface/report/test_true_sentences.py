@@ -73,6 +73,18 @@ def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
     assert "0 input" not in line and "0 input" not in details, details
 
 
+def test_a_model_that_cannot_run_was_not_compared_as_a_whole_after_a_lossy_step_either() -> None:
+    model = text.parse("""<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
+        g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}>
+        { i = MatMul(x, w) s = Neg(i) t = Neg(s) m = MatMul(t, w) y = acme.Foo(m) }""")
+    steps = "accuracy: {budget: snr >= 10 dB}\nsteps: [drop-no-op, to-float16]"
+    result = runner.apply(model, recipe.parse(steps))
+    told = "results around each change; the whole model could not be compared: acme:Foo is a custom operator"
+    assert result.ok and f". Otherwise same {told}" in " ".join(said(result).split()), said(result)
+    every = " ".join(said(result, every=True).split())
+    assert "in the region of their change; the whole model could not be compared: acme:Foo" in every, every
+
+
 def test_a_matching_pattern_is_not_reported_to_lack_operators() -> None:
     stored = storage.from_proto(
         text.parse("""g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {

@@ -98,6 +98,15 @@ def test_drawn_inputs_are_measured_at_other_magnitudes_too() -> None:
     np.testing.assert_allclose(arrays, [[[1, 0.5]], [[500, 250]], [[0.005, 0.0025]]], rtol=1e-6)
 
 
+def test_bodies_of_nodes_that_cannot_run_are_left_out() -> None:
+    graph = graph_of(13)
+    graph.calibration, graph.unmeasured = Given(feed(True, [[1, 2]])), ("y",)
+    bodies = [value for node in graph.nodes() if node.scope is not graph.main for value in node.outputs]
+    assert [value.name for value in graph.body_ranges(bodies)] == ["v"]
+    graph.unmeasured = ("y", "z")
+    assert graph.body_ranges(bodies) == {}
+
+
 def test_missing_inputs_are_reported() -> None:
     graph = graph_of(17)
     with pytest.raises(UsageError, match="no inputs"):

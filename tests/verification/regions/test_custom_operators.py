@@ -9,9 +9,10 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
+from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.value_shapes import custom_nodes, with_stand_ins
+from surgery.verification.regions.value_shapes import with_stand_ins
 from surgery.verification.verdict.verifier import Verifier
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
@@ -82,6 +83,31 @@ def test_a_stand_in_has_the_declared_type_and_the_name_of_its_node() -> None:
     assert result.graph.node[1].attribute[0].i == onnx.TensorProto.INT32
     assert result.graph.node[3].op_type == "Source"
     assert proto.graph.node[0].op_type == "Fancy"
+
+
+@pytest.mark.parametrize(
+    ("call", "custom"),
+    [
+        ("Tanh(x)", False),
+        ("NonMaxSuppressionPlugin(x)", True),
+        ("EfficientNMS_TRT(x)", True),
+        ("SimplifiedLayerNormalization(x, x)", False),
+        ("com.microsoft.Gelu(x)", False),
+        ("com.microsoft.PackedAttention(x)", True),
+        ("ai.onnx.ml.Binarizer(x)", False),
+        ("ai.onnx.ml.Nothing(x)", True),
+        ("mine.plain(x)", False),
+        ("mine.outer(x)", True),
+    ],
+)
+def test_operators_that_onnx_does_not_define_or_the_cpu_has_no_kernel_for(call: str, custom: bool) -> None:
+    proto = text.parse(f"""<ir_version: 8, opset_import: ["" : 17, "mine" : 1, "com.microsoft" : 1, "ai.onnx.ml" : 3]>
+        g (float[N,4] x) => (float[N,4] y) {{ y = {call} }}
+        <domain: "mine", opset_import: ["" : 17]> plain (v) => (w) {{ w = Tanh(v) }}
+        <domain: "mine", opset_import: ["" : 17, "mine" : 1]> outer (v) => (w) {{ w = mine.inner(v) }}
+        <domain: "mine", opset_import: ["" : 17, "acme" : 1]> inner (v) => (w) {{ w = acme.Foo(v) }}""")
+    assert bool([*custom_nodes(proto)]) == custom
+    assert (with_stand_ins(proto).graph.node[0].op_type == "Cast") == (custom and "mine." not in call)
 
 
 def test_operators_that_are_known_have_no_stand_in() -> None:

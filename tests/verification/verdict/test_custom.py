@@ -6,8 +6,10 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from support import installed
 from support.breadth import sampled
 from support.lacking import computes_types
@@ -182,8 +184,7 @@ def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
 
 def test_the_loss_of_a_model_that_cannot_run_is_not_searched_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     proto = text.parse("""<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
-        g (float[N,4] x) => (float[N,4] y) { a = Tanh(x) b = acme.Fancy(a) c = Tanh(b) d = Sigmoid(x) y = Add(c, d)
-        }""")
+        g (float[N,4] x) => (float[N,4] y) <float[N,4] a> { a = acme.Fancy(x) b = Tanh(a) y = Sigmoid(b) }""")
     searched: list[object] = []
     monkeypatch.setattr(SiteSearch, "guilty", lambda self: searched.append(self))
     result = runner.run(storage.from_proto(proto), parse("on_failure: bisect\nsteps: [to-float16]"))
@@ -192,6 +193,20 @@ def test_the_loss_of_a_model_that_cannot_run_is_not_searched_for_in_parts(monkey
     assert step.message.startswith(
         "accuracy is measured on the whole model, which cannot be run: acme:Fancy is a custom"
     )
+
+
+def test_passes_calibrate_with_the_library(library: Path) -> None:
+    proto = text.parse("""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.contrib" : 1]>
+        g (float[N,8] x) => (float[N,8] y) <float[8,8] w, float[N,8] n, float[N,8] p>
+        { a = Tanh(x) n, p = ai.onnx.contrib.NegPos(a) y = MatMul(p, w) }""")
+    weights = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    recipe = parse("steps: [quantize-static]")
+    (step,) = runner.run(storage.from_proto(proto), recipe).steps
+    assert step.status == "unchanged" and step.sites == 0
+    with_library = replace(recipe, verify=replace(recipe.verify, custom_op_library=(library,)))
+    (step,) = runner.run(storage.from_proto(proto), with_library).steps
+    assert step.status == "committed" and step.sites == 1, step.message
 
 
 @pytest.mark.parametrize("mode", sampled(["each", "end"], 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,20 +194,39 @@ def test_findings_due_to_declarations_are_not_those_of_a_change() -> None:
     assert asked == [[], ["b"]]
 
 
+OWN = ["SimplifiedLayerNormalization"]
+
+
 def test_an_operator_of_the_runtime_in_the_standard_domain_is_moved() -> None:
     model = _parsed("y = SimplifiedLayerNormalization(x, x)")
     function = model.functions.add(name="f", domain="d")
     function.node.extend(text.parse_nodes("y = SimplifiedLayerNormalization(x, x)"))
     function.opset_import.add(domain="com.microsoft", version=1)
-    found = onnx.load_model_from_string(_with_own_domain(model.SerializeToString()))
+    found = onnx.load_model_from_string(_with_own_domain(model.SerializeToString(), OWN))
     assert found.graph.node[0].domain == "com.microsoft" == found.functions[0].node[0].domain
     assert [item.domain for item in found.opset_import] == ["", "com.microsoft"]
     assert len(found.functions[0].opset_import) == 1
     ours = _parsed("y = d.SimplifiedLayerNormalization(x, x)")
-    kept = onnx.load_model_from_string(_with_own_domain(ours.SerializeToString()))
+    kept = onnx.load_model_from_string(_with_own_domain(ours.SerializeToString(), OWN))
     assert kept.graph.node[0].domain == "d" and len(kept.opset_import) == len(ours.opset_import)
     other = _parsed("y = Neg(x)").SerializeToString()
-    assert _with_own_domain(other) is other
+    assert _with_own_domain(other, OWN) is other
+
+
+def test_operators_that_onnx_does_not_define_are_known_from_the_original() -> None:
+    plugin = _parsed("y = Plugin(x)").SerializeToString()
+    both = _parsed("t = Plugin(x) y = Relux(t)").SerializeToString()
+    wrong = _parsed("t = Plugin(x) y = Neg<axis = 3>(t)").SerializeToString()
+    with closing(Checker()) as checker:
+        (finding,) = checker.check(plugin)
+        assert finding.startswith("checker: No Op registered for Plugin")
+    with closing(Checker(original=plugin)) as checker:
+        for _ in range(2):
+            assert checker.check(plugin) == []
+            (finding,) = checker.check(both)
+            assert finding.startswith("checker: No Op registered for Relux")
+            (finding,) = checker.check(wrong)
+            assert "Unrecognized attribute: axis" in finding
 
 
 def test_sparse_initializers_are_declared_as_dense() -> None:
