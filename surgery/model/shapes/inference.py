@@ -27,7 +27,7 @@ from surgery.model.shapes.linear import names
 from surgery.model.shapes.own_rules import tell
 from surgery.model.shapes.shape_contents import follow
 from surgery.model.shapes.symbols import element, normal, number
-from surgery.model.storage.ir_scopes import scopes, subgraphs, values
+from surgery.model.storage.ir_scopes import captured, nested, scopes, subgraphs, values
 from surgery.model.wire.long_attributes import named
 
 
@@ -162,8 +162,8 @@ class Inference:
     def one(self, node: ir.Node, known: Callable[[ir.Value], Fact]) -> dict[ir.Value, Fact]:
         """Infer the outputs of a new node from the known facts about its inputs."""
         context = self._contexts.get(node.graph, self._main) if node.graph is not None else self._main
-        inputs = {value: known(value) for value in node.inputs if value is not None}
-        inner = list(subgraphs(node))
+        inner = list(nested(subgraphs(node)))
+        inputs = {value: known(value) for value in (*node.inputs, *captured(inner)) if value is not None}
         with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
             for value, fact in inputs.items():
                 value.type = fact.type or value.type

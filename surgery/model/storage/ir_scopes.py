@@ -57,3 +57,9 @@ def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
                 yield value
         for node in graph:
             yield from node.outputs
+
+
+def captured(graphs: Sequence[ir.Graph]) -> set[ir.Value]:
+    """Return the values of other graphs that graphs read, or return as their outputs."""
+    read = {value for graph in graphs for node in graph for value in node.inputs if value is not None}
+    return read.union(*(graph.outputs for graph in graphs)).difference(values(graphs))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 
 from surgery.engine.bridges.run_pass import apply
 from surgery.engine.registry.catalog import catalog
@@ -51,6 +52,33 @@ def test_a_scalar_keeps_its_shape_when_a_node_is_inferred_again() -> None:
     with graph.site(relu) as new:
         new.replace(relu.outputs[0], graph.inputs()[1])
     assert last.outputs[0].shape == ("m", 1)
+
+
+DIRECTLY = "q = MatMul(middle, x)"
+DEEPER = """q = If(c) <then_branch = d () => (float[?,?] r) { r = MatMul(middle, x) },
+    else_branch = e () => (float[?,?] s) { s = Relu(middle) }>"""
+
+
+@pytest.mark.parametrize("body", [DIRECTLY, DEEPER], ids=["directly", "deeper"])
+def test_what_a_body_captures_keeps_its_declared_dims(body: str) -> None:
+    """The body is inferred again with its node; the output of the model that it reads has dims without names."""
+    source = f"""
+        <ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
+        g (float[2,2] x, bool c) => (float[?,?] middle, float[p,q] y) {{
+            middle = acme.Unknown(x)
+            n = Not(c)
+            y = If(n) <then_branch = t () => (float[?,?] q) {{ {body} }},
+                else_branch = o () => (float[?,?] a) {{ a = Relu(middle) }}>
+        }}
+    """
+    model = ir.from_proto(text.parse(source))
+    graph = Graph(model, pass_name="test")
+    (flag,), branch = graph.nodes("Not"), graph.nodes("If")[0]
+    assert len(branch.outputs[0].shape or ()) == 2
+    with graph.site(flag) as new:
+        new.replace(flag.outputs[0], graph.inputs()[1])
+    assert len(branch.outputs[0].shape or ()) == 2
+    assert [dim.value for dim in model.graph.outputs[0].shape or ()] == [None, None]
 
 
 def test_contents_that_are_no_longer_known_are_forgotten() -> None:
