@@ -9,7 +9,7 @@ from functools import cache
 import onnx_ir as ir
 
 from surgery.base.operators.forms import Parameter, key_of, plain_domain
-from surgery.base.operators.schemas import form_of
+from surgery.base.operators.schemas import form_of, is_standard
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.symbols import parse
@@ -148,6 +148,8 @@ def _operator(node: Node, domain: str, op: str, target: Target, kinds: Kinds) ->
     name = key_of(domain, op)
     if (domain, op) in target.excluded:
         return Reason("excluded", name, f"{name} is not run: {target.excluded[domain, op]}")
+    if op in target.plugins and not is_standard(domain, op):
+        return None
     if (domain or ONNX) not in target.domains and (domain, op) not in target.operators:
         return Reason("domain", name, f"{name}: operators of {domain or ONNX} are not run", domain)
     if node.has_subgraphs and not target.limits.subgraphs:

@@ -163,6 +163,9 @@ class Profile(_Section):
         description="The supported part of each operator, by its name, with a domain as `domain::name`. Nothing means "
         "all of it, a list means several ranges of versions. Without this key, all operators in `domains` are run.",
     )
+    plugins: Texts = Field(
+        (), description="The names of operators that onnx does not define and plugins run, whatever their domain."
+    )
     excluded: dict[str, str] = Field({}, description="Operators that are not run, with the reason.")
     limits: Limit = Field(Limit.model_validate({}), description="Limits on the model as a whole.")
     expands: bool = Field(
@@ -193,6 +196,7 @@ class Profile(_Section):
             widens=self.widens,
             prefers=prefers,
             rounded_sums=self.rounded_sums,
+            plugins=frozenset(self.plugins),
             runtime=self.runtime,
             release=self.release,
         )

@@ -48,7 +48,8 @@ class Target:
     supported. `types` are the element types of computed values; empty means all. `expands` says whether the runtime
     runs an operator through its function body in the standard, and `widens` maps types to the wider types in which they
     are computed. `rounded_sums` maps operators ("ReduceMean", "com.microsoft::SkipLayerNormalization") whose kernels
-    round a sum to the element type on the way to the result to what they sum up; None if that is not known.
+    round a sum to the element type on the way to the result to what they sum up; None if that is not known. `plugins`
+    are operators that onnx does not define and plugins run, in any domain.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Target:
     rounded_sums: Mapping[str, str] | None = None
     runtime: str = ""
     release: str = ""
+    plugins: frozenset[str] = frozenset()
 
     @property
     def deploys_on(self) -> str:

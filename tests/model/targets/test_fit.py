@@ -16,6 +16,7 @@ from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.targets.profile import read
+from surgery.model.targets.shipped import find
 
 HEAD = "target: mine\noperators: {Add: , Relu: , Reshape: , Resize: , Conv: , Concat: , Shape: , MaxPool: }\n"
 
@@ -34,6 +35,31 @@ def test_a_model_that_fits(tmp_path: Path) -> None:
     found = look(tmp_path, HEAD, "g (float[N,4] x) => (float[N,4] y) { a = Relu(x) y = Add(a, x) }")
     assert found.fits
     assert told(found) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        ("Shrinker", None),
+        ("acme.Shrinker", None),
+        ("com.microsoft.Shrinker", None),
+        ("Grower", "Grower is not run"),
+        ("acme.Grower", "acme::Grower: operators of acme are not run"),
+        # A plugin does not replace an operator of onnx, which the parser knows.
+        ("Tanh", "Tanh is not run"),
+    ],
+)
+def test_plugins_are_run_in_any_domain(tmp_path: Path, operator: str, expected: str | None) -> None:
+    body = f"g (float[N,4] x) => (float[N,4] y) {{ a = {operator}(x) y = Relu(a) }}"
+    found = look(tmp_path, f"{HEAD}plugins: [Shrinker, Tanh]\n", body)
+    assert [words for words, *_ in told(found)] == ([] if expected is None else [expected])
+
+
+def test_tensorrt_runs_the_plugins_that_come_with_it() -> None:
+    model = text.parse("g (float[N,4] x) => (float[N,4] y) { a = Relu(x) y = EfficientNMS_TRT(a, a) }", opset=17)
+    assert fit(storage.from_proto(model), find("tensorrt")).fits
+    model.graph.node[1].op_type = "EfficientNMS"
+    assert not fit(storage.from_proto(model), find("tensorrt")).fits
 
 
 def test_an_operator_that_is_not_listed(tmp_path: Path) -> None:
