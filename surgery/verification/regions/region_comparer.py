@@ -110,6 +110,11 @@ class RegionComparer:
                 verdicts.setdefault(name, verdict)
         return verdicts
 
+    @property
+    def runs_whole(self) -> bool:
+        """Whether the original runs as a whole."""
+        return self._original.problem is None
+
     def holds(self, region: Region) -> bool:
         """Return whether the weights of a region fit into memory."""
         return all(self._original.holds(external_bytes(piece)) for piece in (region.before, region.after))

@@ -111,6 +111,8 @@ class _GrowingChange:
         for number in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
             regions = self.boundary.cut(targets)
+            if not self.laboratory.runs_whole and any(region.nodes > _LARGEST for region in regions):
+                regions = self.boundary.cut(targets, _LARGEST)  # there is no whole model to decide
             if any(region.nodes > _LARGEST or not self.laboratory.holds(region) for region in regions):
                 too_large = f"the region of '{min(targets)}' is too large"
                 return self._refusal(too_large) if self.failing else _unshown(too_large)

@@ -63,6 +63,10 @@ class _Cone:
         """Yield the side and the index of each node."""
         return ((side, number) for side in (0, 1) for number in self.numbers[side])
 
+    def size_with(self, other: _Cone) -> int:
+        """Return the number of nodes of this cone and another one, in the model that has more of them."""
+        return max(len(mine | its) for mine, its in zip(self.numbers, other.numbers))
+
     def absorb(self, other: _Cone) -> None:
         """Merge another cone into this one."""
         self.targets.extend(other.targets)
@@ -110,9 +114,12 @@ class Boundary:
             return False
         return not (before.is_constant(name) and after.is_constant(name))
 
-    def cut(self, targets: Iterable[str]) -> list[Region]:
-        """Cut the nodes upstream of some targets out of both models; targets that share a node share a region."""
-        return [self._region(cone) for cone in _joined([self._cone(name) for name in sorted(targets)])]
+    def cut(self, targets: Iterable[str], largest: int | None = None) -> list[Region]:
+        """Cut the nodes upstream of some targets out of both models; targets that share a node share a region.
+
+        With `largest`, only as long as that has no more nodes.
+        """
+        return [self._region(cone) for cone in _joined([self._cone(name) for name in sorted(targets)], largest)]
 
     def _cone(self, target: str) -> _Cone:
         """Find the nodes that compute a target.
@@ -169,14 +176,16 @@ class Boundary:
         )
 
 
-def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
-    """Merge cones that share a node."""
+def _joined(cones: Iterable[_Cone], largest: int | None) -> list[_Cone]:
+    """Merge cones that share a node, unless together they have more than the `largest` number of nodes."""
     owners: dict[tuple[int, int], _Cone] = {}
     found: dict[int, _Cone] = {}
     for cone in cones:
         met = {id(owner): owner for key in cone.nodes() if (owner := owners.get(key)) is not None}
         # Merge the smaller cones into the largest, so that no node moves often.
         first, *others = sorted([*met.values(), cone], key=lambda one: len(one.numbers[1]), reverse=True)
+        if largest is not None:
+            first, others = cone, [one for one in met.values() if cone.size_with(one) <= largest][:1]
         for other in others:
             first.absorb(other)
             found.pop(id(other), None)

@@ -76,6 +76,26 @@ def test_regions_of_a_change(before: str, after: str, doubted: str, opened: str,
     assert sorted(("".join(sorted(one.targets)), "".join(one.given), one.nodes) for one in found) == regions
 
 
+@pytest.mark.parametrize(
+    ("largest", "regions"),
+    [
+        (None, [("bcdy", 5)]),
+        (5, [("bcdy", 5)]),
+        (4, [("bcd", 4), ("y", 2)]),
+        (3, [("bc", 3), ("dy", 3)]),
+        (2, [("b", 2), ("c", 2), ("d", 2), ("y", 2)]),
+        (1, [("b", 2), ("c", 2), ("d", 2), ("y", 2)]),
+    ],
+)
+def test_regions_that_share_a_node_are_joined_up_to_a_size(largest: int | None, regions: list[Any]) -> None:
+    shared = "k = Constant<value_float = 2.0>() b = OP(x, k) c = OP(x, k) d = OP(x, k) y = OP(x, k)"
+    made = Boundary(
+        side(shared.replace("OP", "Mul"), outputs="bcdy"), side(shared.replace("OP", "Div"), outputs="bcdy")
+    )
+    found = made.cut(made.targets, largest)
+    assert sorted(("".join(sorted(one.targets)), one.nodes) for one in found) == regions
+
+
 def test_where_a_region_ends() -> None:
     made = Boundary(
         side("a = Neg(x) b = Mul(a, w) y = Mul(b, v)", "float[1] w = {1}, float[1] v = {1}"),
@@ -110,8 +130,10 @@ def test_targets_are_those_that_differ_or_read_what_is_doubted() -> None:
 class Laboratory:
     """Verdicts by target: one for each time that it is compared, the last for all others."""
 
-    def __init__(self, moves: bool = True, largest: float = 1e9, **verdicts: list[Any]) -> None:
-        self.verdicts, self.largest, self.moving = verdicts, largest, moves
+    def __init__(
+        self, moves: bool = True, largest: float = 1e9, runs_whole: bool = True, **verdicts: list[Any]
+    ) -> None:
+        self.verdicts, self.largest, self.moving, self.runs_whole = verdicts, largest, moves, runs_whole
         self.compared: list[tuple[str, str, bool]] = []
         self.nudged: list[tuple[str, str]] = []
 
@@ -211,6 +233,18 @@ def test_a_region_that_is_too_large_is_not_compared(monkeypatch: pytest.MonkeyPa
     for largest, passes in ((3, True), (2, False)):
         monkeypatch.setattr(regional_verdict, "_LARGEST", largest)
         assert verdict(Laboratory(d=[DIFFERENT])).passed is passes
+
+
+@pytest.mark.parametrize(("runs_whole", "compared"), [(True, []), (False, ["b", "c", "d", "y"])])
+def test_where_no_whole_model_decides_large_regions_are_compared_apart(
+    monkeypatch: pytest.MonkeyPatch, runs_whole: bool, compared: list[str]
+) -> None:
+    monkeypatch.setattr(regional_verdict, "_LARGEST", 2)
+    shared = "k = Constant<value_float = 2.0>() b = OP(x, k) c = OP(x, k) d = OP(x, k) y = OP(x, k)"
+    sides = [side(shared.replace("OP", op), outputs="bcdy") for op in ("Mul", "Div")]
+    laboratory = Laboratory(runs_whole=runs_whole)
+    found = _GrowingChange(Boundary(*sides), laboratory, Parity.CLOSE, TimeBudget()).verdict()  # type: ignore[arg-type]
+    assert found.passed != runs_whole and sorted(targets for targets, *_ in laboratory.compared) == compared
 
 
 def test_a_difference_has_to_show_in_a_later_value() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.base.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
 from surgery.model.graph import text
 from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.vacuity import Run
@@ -72,7 +71,7 @@ def spent(budget: TimeBudget, given: float) -> float:
     return given - budget._left
 
 
-BY_ONNX, BY_SURGERY = NODES * INFERRED_NODE_BY_ONNX, NODES * INFERRED_NODE
+BY_ONNX, BY_SURGERY = NODES * region_values._INFERRED_BY_ONNX, NODES * region_values._INFERRED
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.base.operators.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.runtime.engine import RunOutcome
@@ -168,7 +167,7 @@ def test_similar_regions_cost_less(
 
     monkeypatch.setattr(region_cost, "seconds", one)
     found = cost(regions, points, Parity.EXACT)
-    assert found == pytest.approx(10.0 * len(calls) + twins * REGION_TWIN)
+    assert found == pytest.approx(10.0 * len(calls) + twins * region_cost._TWIN)
     # What is known is not estimated again.
     assert asked == list(dict.fromkeys(calls))
 
@@ -196,7 +195,7 @@ def test_a_region_costs_its_runs_and_elements(
     )
     expected_few = few
     found = seconds(region(body), [point(2), point(3)], promise, few=few)
-    assert found == pytest.approx(REGION + 3.0 + (2 + 3 + 3) * REGION_ELEMENT + 3 * 0.5 * runs)
+    assert found == pytest.approx(region_cost._REGION + 3.0 + (2 + 3 + 3) * region_cost._ELEMENT + 3 * 0.5 * runs)
 
 
 # Shapes
