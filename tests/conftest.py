@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -82,6 +83,14 @@ def _interruptible() -> None:
     """Commands that tests start can be interrupted, also where a shell started the tests in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _unsynced() -> Iterator[None]:
+    """Nothing waits for the disk: that bytes have reached it shows only after a loss of power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which also needs an open file
+        yield
 
 
 @pytest.fixture(autouse=True)

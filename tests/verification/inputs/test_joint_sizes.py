@@ -117,10 +117,10 @@ def test_positions_without_a_square_get_a_rectangle():
 def test_frames_of_a_video_share_their_positions_with_height_and_width():
     body = """g (float[N,3,T,H,W] x) => (float[N,8,P] y) <int64[3] to = {0, 8, -1}> {
         c = Conv<strides = [2, 16, 16]>(x, w)  r = Reshape(c, to)  y = Add(r, positions) }"""
-    model = _model(body, w=(8, 3, 2, 16, 16), positions=(1, 8, 8 * 14 * 14))
+    model = _model(body, w=(8, 3, 2, 16, 16), positions=(1, 8, 4 * 6 * 6))
     points = _points(_prepared(model))
     assert points
-    assert all((point["T"] // 2) * (point["H"] // 16) * (point["W"] // 16) == 8 * 14 * 14 for point in points)
+    assert all((point["T"] // 2) * (point["H"] // 16) * (point["W"] // 16) == 4 * 6 * 6 for point in points)
 
 
 def test_a_size_that_the_user_gives_decides_on_the_other():
