@@ -12,8 +12,9 @@ import onnxruntime
 
 from support import huge_pages
 from surgery.base.workers import messages
-from surgery.model.runtime import sessions
+from surgery.model.runtime import float64, sessions  # noqa: F401
 from surgery.model.shapes.declarations import declare_by_names
+from surgery.model.targets.kernels import installed
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.verdict.checks import run_checker, run_inference
 
@@ -30,6 +31,7 @@ run_checker(SKELETON)
 run_inference(SKELETON)
 declare_by_names(SKELETON, {"x": ["n"]})
 dim_constraints(SKELETON, {"x": ["n"]}, ["n"])
+installed()
 share_arena = sessions.share_arena
 sessions.share_arena = lambda: None
 messages.pack({"result": sessions.run(SKELETON, [{"x": np.ones(1, np.float32)}], limit=1 << 20)})
