@@ -23,7 +23,10 @@ from surgery.model.storage.ir_scopes import scopes
 _MOST_NAMED = 3
 _AS_A_WHOLE = "this pass changes the model as a whole, so it cannot leave nodes alone"
 UNMEASURED = "it touches a node on which no measured value depends: '"
-_TOUCHED = {EXCEPTED: "what 'except' leaves alone", UNMEASURED: "nodes on which no measured value depends"}
+_TOUCHED = {
+    EXCEPTED: "what 'except' leaves alone",
+    UNMEASURED: "nodes on which no measured value depends, and which --unverified accept converts",
+}
 _BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.SPARSE_TENSOR)
 

@@ -229,7 +229,8 @@ class Transaction:
             graph.spared = frozenset(defect.anchor for defect in defects)
             graph.keeps_empty = bench.model.keeps_empty or self.step.keeps_empty
             graph.libraries, graph.unmeasured = bench.spec.custom_op_library, self._unmeasured()
-            left_out = unmeasured_nodes(graph, graph.unmeasured)
+            refused = graph.unmeasured if bench.spec.unverified == "refuse" else ()
+            left_out = unmeasured_nodes(graph, refused)
             graph.excepted = {**left_out, **excepted_nodes(self.step.excepted, graph, bench.model.stored)}
             limits = bench.spec.timeout, bench.spec.memory
             try:

@@ -60,6 +60,7 @@ class Cache(NoCache):
 
 def bench(cache: Any = None, spec: Any = None, judge: Any = None, model: Any = None) -> Workbench:
     given: Any = {"deployment": "end", "mode": "auto", "timeout": None, "memory": None, "custom_op_library": ()}
+    given["unverified"] = "refuse"
     given |= spec or {}
     known = SimpleNamespace(state=LAST, target=SimpleNamespace(runtime=None), stored=None, **(model or {}))
     return Workbench(

@@ -182,6 +182,14 @@ def detector(operator: str = "acme.Foo") -> onnx.ModelProto:
     return proto
 
 
+def test_what_cannot_be_measured_is_converted_too_if_that_is_accepted() -> None:
+    for policy, changed in (("refuse", 1), ("accept", 2)):
+        recipe = parse(f"steps: [to-float16]\nverify: {{unverified: {policy}}}")
+        result = runner.run(storage.from_proto(detector()), recipe)
+        kinds = [tensor.data_type for tensor in result.proto.graph.initializer]
+        assert result.ok and kinds.count(10) == changed, result.steps
+
+
 @pytest.mark.parametrize("operator", ["acme.Foo", "EfficientNMS_TRT"])
 @pytest.mark.parametrize(("step", "narrow"), [("to-float16", 10), ("quantize-static", 3)])
 def test_lossy_steps_change_what_can_be_measured(operator: str, step: str, narrow: int) -> None:
