@@ -30,11 +30,18 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 @cache
-def messages() -> str:
-    """All texts in the source, one a line."""
+def sources() -> tuple[str, ...]:
+    """Read all files of the source."""
     files = [*(ROOT / "surgery").rglob("*.py"), *(ROOT / "passes").rglob("*.py")]
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
-    return "\n".join(text for tree in trees for node in ast.walk(tree) for text in _texts(node))
+    return tuple(path.read_text(encoding="utf-8") for path in files)
+
+
+def is_given(message: str) -> bool:
+    """Return whether a text in the source is, or has in it, a message; only files with all its words are parsed."""
+    words = re.findall(r"\w+", message)
+    trees = [ast.parse(source) for source in sources() if all(word in source for word in words)]
+    texts = (text for tree in trees for node in ast.walk(tree) for text in _texts(node))
+    return any(re.search(pattern(message), text) for text in texts)
 
 
 def pattern(message: str) -> str:
@@ -51,7 +58,7 @@ def parts(message: str) -> list[str]:
 def test_the_code_can_give_the_message(message: str) -> None:
     assert parts(message)
     for part in parts(message):
-        assert re.search(pattern(part), messages()), part
+        assert is_given(part), part
 
 
 def test_most_messages_are_printed() -> None:
@@ -59,7 +66,8 @@ def test_most_messages_are_printed() -> None:
 
 
 def test_another_message_is_not_found() -> None:
-    assert not re.search(pattern("the model has no dynamic size '…'"), messages())
+    assert is_given("the model has no dynamic dim '…'")
+    assert not is_given("the model has no dynamic size '…'")
 
 
 @pytest.mark.parametrize("message", sampled([one for one, body in SECTIONS.items() if "```console" in body], 6))

@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -38,22 +39,43 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "m.onnx"
 
 
-def run(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
+def run_apart(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
     done = subprocess.run([sys.executable, "-m", "surgery", *arguments], input=given, capture_output=True)
     return done.returncode, done.stdout, done.stderr.decode()
 
 
+Run = Callable[..., tuple[int, bytes, str]]
+"""Runs a command that is `given` bytes; returns its exit code, what it writes to standard output, and what it says."""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run commands in this process, with a pipe for standard input."""
+
+    def in_this_process(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
+        ours, theirs = os.pipe()
+        with os.fdopen(theirs, "wb") as sink:
+            sink.write(given)  # less than a pipe holds
+        with os.fdopen(ours) as source, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", source)
+            code = cli.main([*arguments])
+        out, said = capfdbinary.readouterr()
+        return code, out, said.decode()
+
+    return in_this_process
+
+
 def test_a_model_is_read_and_written_through_a_pipe(model: Path) -> None:
-    code, out, said = run("apply", "tidy", "-", "-o", "-", "--no-provenance", given=model.read_bytes())
+    code, out, said = run_apart("apply", "tidy", "-", "-o", "-", "--no-provenance", given=model.read_bytes())
     assert code == 0 and "wrote stdout" in said and "drop-identity" in said
     found = onnx.ModelProto.FromString(out)
     assert [node.op_type for node in found.graph.node] == ["Add"]
     assert found.graph.initializer[0].raw_data == weighted().graph.initializer[0].raw_data
-    code, out, said = run("diff", "-", "m.onnx", "--format", "json", given=out)
+    code, out, said = run_apart("diff", "-", "m.onnx", "--format", "json", given=out)
     assert (code, said, json.loads(out)["before"]["path"]) == (0, "", "stdin")
 
 
-def test_a_recipe_is_read_from_a_pipe(model: Path) -> None:
+def test_a_recipe_is_read_from_a_pipe(model: Path, run: Run) -> None:
     code, out, _ = run("apply", "-", "m.onnx", "-q", given=b"steps: [drop-identity]\n")
     assert code == 0 and out.startswith(b"ok")
     code, out, said = run("apply", "-", "m.onnx", given=b"steps: [drop-identit]\n")
@@ -74,13 +96,13 @@ def test_a_recipe_is_read_from_a_pipe(model: Path) -> None:
         5,
     ),
 )
-def test_a_text_is_written_to_standard_output(model: Path, arguments: list[str], begins: bytes) -> None:
+def test_a_text_is_written_to_standard_output(model: Path, run: Run, arguments: list[str], begins: bytes) -> None:
     code, out, _ = run(*arguments)
     assert (code, out[: len(begins)]) == (0, begins)
     assert list(Path().iterdir()) == [Path("m.onnx")]
 
 
-def test_a_plan_is_applied_through_a_pipe(model: Path) -> None:
+def test_a_plan_is_applied_through_a_pipe(model: Path, run: Run) -> None:
     code, plan, said = run("plan", "tidy", "m.onnx", "-o", "-")
     assert code == 0 and json.loads(plan)["basis"]["model"]["path"] == "m.onnx" and "wrote stdout" in said
     code, _, said = run("apply", "-", "-o", "out.onnx", given=plan)
@@ -92,18 +114,22 @@ def test_a_plan_is_applied_through_a_pipe(model: Path) -> None:
     )
 
 
-def test_a_device_is_refused(model: Path) -> None:
-    for name, todo in {"/dev/stdout": "use - for standard output", "/dev/null": "name a file to write"}.items():
+def test_a_device_is_refused(model: Path, run: Run) -> None:
+    # What pytest captures in this process is a regular file.
+    for name, todo, runs in (
+        ("/dev/stdout", "use - for standard output", run_apart),
+        ("/dev/null", "name a file to write", run),
+    ):
         said = f"surgery: {name}: this is not a regular file; {todo}\n"
-        assert run("apply", "tidy", "m.onnx", "-o", name) == (2, b"", said)
+        assert runs("apply", "tidy", "m.onnx", "-o", name) == (2, b"", said)
 
 
-def test_a_recipe_cannot_write_to_standard_output(model: Path) -> None:
+def test_a_recipe_cannot_write_to_standard_output(model: Path, run: Run) -> None:
     Path("r.yaml").write_text("steps: [drop-identity]\noutput: '-'\n", encoding="utf-8")
     assert run("apply", "r.yaml", "m.onnx") == (2, b"", "surgery: '-' cannot be standard output here; name a file\n")
 
 
-def test_weights_are_imported_to_standard_output(model: Path) -> None:
+def test_weights_are_imported_to_standard_output(model: Path, run: Run) -> None:
     np.savez("w.npz", w=np.ones(512, np.float32))
     code, out, _ = run("import-weights", "m.onnx", "w.npz", "-o", "-")
     assert code == 0
@@ -111,7 +137,7 @@ def test_weights_are_imported_to_standard_output(model: Path) -> None:
     assert np.array_equal(found, np.ones(512))
 
 
-def test_external_data_cannot_be_read_from_a_pipe(model: Path) -> None:
+def test_external_data_cannot_be_read_from_a_pipe(model: Path, run: Run) -> None:
     onnx.save(weighted(), "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     code, out, said = run("inspect", "-", given=Path("e.onnx").read_bytes())
     assert (code, out) == (2, b"")
