@@ -118,9 +118,12 @@ def test_a_metric_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bod
     monkeypatch.setattr("sys.path", [])
     file = tmp_path / "m.py"
     file.write_text(f"def score(outputs, sets):\n    {body}\n")
+    stages: list[str] = []
+    monkeypatch.setattr("surgery.verification.accuracy.user_metric.stage", stages.append)
     keep([{"x": np.array([n])} for n in (1, 2, 3)])
     outputs = [{"y": np.zeros(1)}, {"y": np.ones(1)}]
     assert evaluate(str(file), "score", str(tmp_path), outputs, [0, 2]) == found
+    assert stages == ["m.py:score"]
 
 
 def test_a_metric_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

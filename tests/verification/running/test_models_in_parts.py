@@ -345,3 +345,13 @@ def test_a_model_of_an_old_opset_is_not_watched() -> None:
         assert bool(watch.sources) is watched is bool(watch.skeleton)
     assert watch.inputs == ["x"] and watch.direct[NOT_FINITE] == {"x"} and watch.direct[HIDDEN] == frozenset()
     assert onnx.load_model_from_string(watch.skeleton).graph.output[0].name == "guard/0/hits"
+
+
+@pytest.mark.parametrize(
+    ("test", "few"),
+    [("IsNaN(x)", 1), ("IsInf(x)", 1), ("Equal(x, z)", 1), ("Less(x, z)", 0), ("Greater(x, z)", 0)],
+)
+def test_few_guards_are_tests_for_particular_numbers(test: str, few: int) -> None:
+    body = f"g (float[2] x) => (float[2] y) <float z = {{0}}> {{ a = {test} y = Where(a, x, z) }}"
+    model = text.parse(body, opset=18)
+    assert len(Watch(model).sources) == 1 and len(Watch(model, few=True).sources) == few
