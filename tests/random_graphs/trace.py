@@ -216,6 +216,8 @@ class Trace:
         return self.constant(array if self.chance(0.7) else array.reshape([1]), fixed=self.chance(0.5))
 
     def drawn(self, shape: Sequence[int], dtype: Any, **how: Any) -> Value:
+        if np.dtype(dtype) == object:
+            raise Unfit  # texts
         special = self.chance(self.special_share)
         return self.constant(draw(self.rng, tuple(shape), np.dtype(dtype), special=special, **how))
 
