@@ -15,6 +15,7 @@ from surgery.engine.pipeline import runner
 from surgery.engine.recipe import parse
 from surgery.interface import commands as cli
 from surgery.model.graph import text
+from surgery.model.proto.repair import faults, repaired
 from surgery.verification.inputs.spec import VerifySpec
 
 RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"
@@ -299,6 +300,40 @@ def test_names_and_order_are_repaired_in_functions(
     data = np.array([0.5, -1.0], np.float32)
     np.testing.assert_allclose(session.run(None, {"x": data})[0], -np.exp(data), rtol=1e-6)
     assert surgery(capsys, "check", "out.onnx") == (0, "out.onnx: valid\n", "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ y = Transpose<perm = [0, -1, -2]>(x) }",
+        "{ y = If(c) <then_branch = t () => (float[b,n,m] u) { u = Transpose<perm = [0, -1, -2]>(x) },"
+        " else_branch = e () => (float[b,n,m] v) { v = Transpose<perm = [0, 2, 1]>(x) }> }",
+        '{ y = local.f(x) } <domain: "local", opset_import: ["" : 17]> f (v) => (w)'
+        " { w = Transpose<perm = [0, -1, -2]>(v) }",
+    ],
+    ids=["graph", "branch", "function"],
+)
+def test_negative_axes_of_a_transpose_are_repaired(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyTorch's TorchScript exporter writes the axes of a permute as they are given; ONNX Runtime rejects the model."""
+    monkeypatch.chdir(tmp_path)
+    head = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[b,m,n] x, bool c) => (float[b,n,m] y) '
+    onnx.save(text.parse(head + body), "m.onnx")
+    assert "1 Transpose has negative axes: 'surgery apply tidy" in surgery(capsys, "check", "m.onnx")[1]
+    code, out, _ = surgery(capsys, "apply", "tidy", "m.onnx", "-o", "out.onnx")
+    assert code == 0 and out.startswith("the input model: 1 Transpose has negative axes; repaired")
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    session = onnxruntime.InferenceSession("out.onnx")
+    for flag in (True, False):
+        fed = {one.name: {"x": x, "c": np.array(flag)}[one.name] for one in session.get_inputs()}
+        assert np.array_equal(session.run(None, fed)[0], x.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("perm", [[0, -2, 1], [0, -4, 1]])
+def test_axes_of_a_transpose_that_are_no_permutation_are_not_repaired(perm: list[int]) -> None:
+    model = text.parse(f"g (float[b,m,n] x) => (float[b,n,m] y) {{ y = Transpose<perm = {perm}>(x) }}")
+    assert not faults(model) and repaired(model) == model
 
 
 @pytest.mark.parametrize("fault", ["names", "order", "order in a branch"])

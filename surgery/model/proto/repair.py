@@ -1,12 +1,14 @@
-"""Node names that are used twice, and nodes that come before what they read, which runtimes reject.
+"""Node names that are used twice, nodes that come before what they read, and axes of Transposes that are negative.
 
-Editors and scripts write such files. The order of nodes that can run, and new names for the later ones of a name, are
-the same model.
+Runtimes reject these. Editors and scripts write such files, and the TorchScript exporter of PyTorch writes negative
+axes. The order of nodes that can run, new names for the later ones of a name, and axes counted from the front are the
+same model.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -30,11 +32,16 @@ def faults(model: onnx.ModelProto) -> str:
         else []
     )
     said += ["nodes come before what they read"] if unsorted else []
+    if count := sum(1 for scope in scopes for _ in _negative(scope)):
+        said.append(f"{count} {'Transposes have' if count > 1 else 'Transpose has'} negative axes")
     return " and ".join(said)
 
 
 def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy with unique node names and nodes in topological order; nodes that form a cycle stay as they are."""
+    """Return a copy with unique node names, nodes in topological order and axes of Transposes counted from the front.
+
+    Nodes that form a cycle stay as they are.
+    """
     copy = deepcopy(model)
     for graph in _scopes(copy):
         taken, seen = set(_names(graph)), set[str]()
@@ -45,6 +52,8 @@ def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
             seen.update({node.name} - {""})
         if not _is_sorted(graph):
             _sort(graph)
+        for perm in _negative(graph):
+            perm.ints[:] = [axis % len(perm.ints) for axis in perm.ints]
     return copy
 
 
@@ -56,6 +65,15 @@ def _scopes(model: onnx.ModelProto) -> list[Scope]:
 
 def _names(graph: Scope) -> Counter[str]:
     return Counter(node.name for node in graph.node if node.name)
+
+
+def _negative(graph: Scope) -> Iterator[onnx.AttributeProto]:
+    """Yield the axes of Transposes that count some from the back, which ONNX does not define."""
+    for node in graph.node:
+        for perm in node.attribute if node.op_type == "Transpose" and node.domain in ("", "ai.onnx") else ():
+            rank = len(perm.ints)
+            if -rank <= min(perm.ints, default=0) < 0 and {axis % rank for axis in perm.ints} == {*range(rank)}:
+                yield perm
 
 
 def _fresh(name: str, taken: set[str]) -> str:

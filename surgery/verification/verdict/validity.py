@@ -39,7 +39,7 @@ class Validity(Record, keys="valid=ok findings runtime=refusal? failure? overrid
     says why it fails on every input that was tried, and `has_choice` that other sizes of its dynamic dims may be legal.
     `is_evaluated`: the reference evaluator of onnx runs it in place of ONNX Runtime.
     `overridable` is the number of initializers that are also inputs, which is no problem, but keeps passes from them.
-    `repairable` is what a run of any recipe repairs in names and order of nodes, and `repaired` what this run did.
+    `repairable` is what a run of any recipe repairs, such as the order of nodes, and `repaired` what this run did.
     `stale` are declared shapes that inference contradicts, which the pass `redeclare-shapes` repairs.
     """
 
