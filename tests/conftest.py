@@ -36,6 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Part(part))
 
 
+def pytest_collectstart() -> None:
+    """Collect no garbage while tests are collected: there is next to none, and the search takes a third of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what was collected out of further garbage collections: thousands of tests that stay to the end.
 
@@ -43,6 +48,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     huge_pages.merge()
 
 
