@@ -270,9 +270,10 @@ def test_the_lineage_of_nodes_that_replace_others() -> None:
 
 def test_selectors_of_excepted_nodes() -> None:
     graph, original = graph_of(LESS), storage.from_proto(text.parse(HEAD + BODY))
-    assert {node.name for node in excepted_nodes(["two", "three"], graph)} == {"two", "three"}
+    found = excepted_nodes(["two", "three"], graph)
+    assert {node.name: reason for node, reason in found.items()} == {"two": EXCEPTED, "three": EXCEPTED}
     # What earlier steps removed may be named, and anything where the original is not given.
-    assert excepted_nodes(["one"], graph, original) == frozenset() == excepted_nodes(["none"], graph)
+    assert excepted_nodes(["one"], graph, original) == {} == excepted_nodes(["none"], graph)
     with pytest.raises(NothingExceptedError, match=r"^'except' selects nothing: "):
         excepted_nodes(["one", "none"], graph, original)
 
@@ -314,7 +315,7 @@ def test_excepted_nodes_that_another_model_lacks(after: str, lost: bool) -> None
 
     graph = graph_with("{ [n] a = Softmax<axis = 1>(x) y = Add(a, w) }")
     assert Kept(graph).lost(graph_with(after).ir) == ""
-    graph.excepted = frozenset(node.ir for node in graph.nodes())
+    graph.excepted = dict.fromkeys((node.ir for node in graph.nodes()), EXCEPTED)
     assert bool(Kept(graph).lost(graph_with(after).ir)) is lost
     # The constants that it reads belong to it.
     assert Kept(graph).lost(graph_with("{ [n] a = Softmax<axis = 1>(x) y = Add(a, w) }", 3.0).ir).startswith(EXCEPTED)
