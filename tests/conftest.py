@@ -49,6 +49,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.set_threshold(50_000, 20, 100)  # as in a run of a recipe
     huge_pages.merge()
 
 
