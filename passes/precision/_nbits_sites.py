@@ -10,6 +10,7 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Refusal, Value, packed_tensor
 
+from ._dequantizing import takes
 from ._nbits_blocks import Coder, Scheme, tiles
 from ._nbits_layouts import ColumnLayout, Layout, RowLayout, SignedTableLayout, TableLayout
 from ._nbits_products import Product, Weight, read_product, read_table
@@ -75,6 +76,8 @@ class Quantizer:
         weight = read_table(node)
         new.require(not self.is_standard or self.bits == 8, "ONNX Runtime gathers no elements narrower than a byte")
         scheme = self._scheme(weight)
+        gathers = not self.is_standard or takes(self.graph, "Gather", "int8" if self.symmetric else "uint8")
+        new.require(gathers, "the target gathers no 8-bit integers")
         new.require(weight.rows % scheme.block == 0, "the rows of the table are not whole blocks")
         self._require_gain(weight, scheme)
         if self.is_standard:

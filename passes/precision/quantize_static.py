@@ -7,6 +7,7 @@ import numpy as np
 from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, UsageError, graph_pass
 
 from ._calibration import Method
+from ._dequantizing import dequantizes, needs_zeros
 from ._integers import integer_type, of_weights
 from ._pairs import STANDARD
 from ._selection import chosen, refuse_fused
@@ -81,7 +82,7 @@ def quantize_static(
     """
     if margin is not None and margin < 1.0:
         raise UsageError("the margin is below 1", todo="give 1 to cover what was measured, or more")
-    type_name = activation_type or ("uint8" if _dequantizes(graph, "uint8") else "int8")
+    type_name = activation_type or ("uint8" if dequantizes(graph, "uint8") else "int8")
     kind = integer_type(type_name)
     found = {node: _read(graph, node, type_name, min_size) for node in chosen(graph, ops, nodes, exclude)}
     units = {node: unit for node, unit in found.items() if isinstance(unit, Unit)}
@@ -90,12 +91,12 @@ def quantize_static(
         kind,
         of_weights(weight_type, type_name, reduce_range),
         per_channel,
-        _needs_zeros(graph) if symmetric is None else symmetric,
+        needs_zeros(graph) if symmetric is None else symmetric,
         method,
         percentile,
         correct_bias,
         margin if margin is not None else DRAWN_MARGIN if graph.is_calibration_drawn else 1.0,
-        _dequantizes(graph, "int32"),
+        dequantizes(graph, "int32"),
     )
     quantizer = Quantizer(graph, scheme, [unit for node, unit in units.items() if node in kept])
     for node, unit in found.items():
@@ -109,18 +110,6 @@ def quantize_static(
     refuse_fused(graph, "FusedConv", "FusedGemm", "FusedMatMul")
 
 
-def _dequantizes(graph: Graph, kind: str, domain: str = "") -> bool:
-    """Return whether the target has a DequantizeLinear of a type, if it lists any."""
-    rows = graph.target.operators.get((domain, "DequantizeLinear"), ())
-    return not rows or any(row.takes(0, kind) for row in rows)
-
-
-def _needs_zeros(graph: Graph) -> bool:
-    """Return whether the target takes no zero points but 0."""
-    rows = graph.target.operators.get(("", "DequantizeLinear"), ())
-    return bool(rows) and all("x_zero_point" in row.zeros for row in rows)
-
-
 def _require_type(graph: Graph, kind: str) -> None:
     """Refuse activations of 16 bits that the target cannot hold."""
     if graph.target.name == "standard" or STANDARD[kind] == STANDARD["uint8"]:
@@ -128,7 +117,7 @@ def _require_type(graph: Graph, kind: str) -> None:
     domain = "" if graph.opset >= STANDARD[kind] else "com.microsoft"
     if domain and not graph.target.has("com.microsoft::DequantizeLinear"):
         raise Refusal("16-bit activations need opset 21, as the target has no com.microsoft::DequantizeLinear")
-    if not _dequantizes(graph, kind, domain):
+    if not dequantizes(graph, kind, domain):
         raise Refusal("the target has no DequantizeLinear of 16 bits")
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 from surgery import Graph, Parity, UsageError, graph_pass
 
 from ._conv_weights import CHANNELS, ConvQuantizer
+from ._dequantizing import dequantizes, needs_zeros
 from ._nbits_gptq import Calibrated
 from ._nbits_products import PRODUCTS
 from ._nbits_sites import BITS, BLOCKS, Quantizer
@@ -17,9 +18,9 @@ def quantize_weights(
     *,
     bits: int = 4,
     block: int = 128,
-    symmetric: bool = False,
+    symmetric: bool | None = None,
     method: Literal["rtn", "hqq", "gptq"] = "hqq",
-    form: Literal["matmulnbits", "standard"] = "matmulnbits",
+    form: Literal["matmulnbits", "standard"] | None = None,
     accuracy_level: int = 4,
     embedding_bits: int = 8,
     conv_bits: int = 0,
@@ -52,13 +53,15 @@ def quantize_weights(
         bits: bits of a weight: 8, 4 or 2
         block: weights per block: 16, 32, 64, 128 or 256; 0 for whole columns, which MatMulNBits supports only for
             powers of two
-        symmetric: whether the zero point of all blocks is the middle code
+        symmetric: whether the zero point of all blocks is the middle code; without it, only where the target needs
+            that, as TensorRT does
         method: "rtn" rounds within the range of each block, and fits the scale to the rounded weights; "hqq" searches
             for scale and zero point with the least squared error, without data, like half-quadratic quantization, but
             with integer zero points, which fast kernels need; "gptq" rounds the rows of the weight one after another,
             and later rows compensate for the error of the product on calibration data, which must resemble the data
             in use: on other data it may lose far more than "hqq"
-        form: the operators to use
+        form: the operators to use; without it, "standard" where the target has no MatMulNBits but dequantizes such
+            weights, 8 bits in whole columns there, and else "matmulnbits"
         accuracy_level: the type to which MatMulNBits may round data: 4 for int8, 0 or 1 for float32
         embedding_bits: bits of the tables whose rows are gathered: 8, 4, 2, or 0 not to change them
         conv_bits: 8 to store the weights of Conv and ConvTranspose in 8 bits, with a scale for each output channel, by
@@ -85,7 +88,10 @@ def quantize_weights(
     _require_one_of("accuracy_level", accuracy_level, (0, 1, 4))
     _require_one_of("embedding_bits", embedding_bits, (0, *BITS))
     _require_one_of("conv_bits", conv_bits, (0, 8))
-    quantizer = Quantizer(graph, bits, block, symmetric, method, form, accuracy_level, min_elements)
+    chosen = form or _form(graph, bits)
+    block = 0 if form is None and chosen == "standard" and bits == 8 else block
+    centered = needs_zeros(graph) if symmetric is None and chosen == "standard" else bool(symmetric)
+    quantizer = Quantizer(graph, bits, block, centered, method, chosen, accuracy_level, min_elements)
     if method == "gptq":
         quantizer.calibrated = Calibrated(graph, quantizer, act_order)
     for node in graph.nodes(*PRODUCTS):
@@ -93,15 +99,24 @@ def quantize_weights(
             quantizer.product(node, new)
     refuse_fused(graph, "FusedGemm", "FusedMatMul")
     if conv_bits:
-        convolutions = ConvQuantizer(graph, symmetric, min_elements)
+        convolutions = ConvQuantizer(graph, centered, min_elements)
         for node in graph.nodes(*CHANNELS):
             with graph.site(node) as new:
                 convolutions.quantize(node, new)
     if embedding_bits:
-        tables = Quantizer(graph, embedding_bits, block, symmetric, method, form, accuracy_level, min_elements)
+        tables = Quantizer(graph, embedding_bits, block, centered, method, chosen, accuracy_level, min_elements)
         for node in graph.nodes("Gather"):
             with graph.site(node) as new:
                 tables.table(node, new)
+
+
+def _form(graph: Graph, bits: int) -> str:
+    """Return the form of quantized products that the target runs."""
+    target = graph.target
+    if target.name == "standard" or target.has("com.microsoft::MatMulNBits"):
+        return "matmulnbits"
+    kind = f"{'int' if needs_zeros(graph) else 'uint'}{bits}"
+    return "standard" if dequantizes(graph, kind) and target.has("DequantizeLinear") else "matmulnbits"
 
 
 def _require_one_of(option: str, given: int, allowed: tuple[int, ...]) -> None:

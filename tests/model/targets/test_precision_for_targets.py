@@ -77,3 +77,20 @@ def test_a_target_with_fused_operators_leaves_no_less_quantized(recipe: str, tmp
         assert targeted[op] == plain[op]
     assert sum(plain[op] for op in ("QuantizeLinear", "DynamicQuantizeLinear", "MatMulNBits")) >= 2
     assert not kept & set(targeted)
+
+
+@pytest.mark.parametrize(
+    ("opset", "bits", "kind"), [(21, 4, onnx.TensorProto.INT4), (21, 8, onnx.TensorProto.INT8), (17, 4, 0)]
+)
+def test_weights_for_tensorrt_are_dequantized_without_zero_points(opset: int, bits: int, kind: int) -> None:
+    model = layers()
+    model.opset_import[0].version, model.ir_version = opset, 10
+    steps = [{"quantize-weights": {"bits": bits, "block": 32, "min_elements": 1}}]
+    result = surgery.apply(model, {"steps": steps, "accuracy": {"budget": "cosine >= 0.9"}}, target="tensorrt")
+    graph = result.proto.graph
+    codes = {one.name: one.data_type for one in graph.initializer if one.data_type not in (1, 7)}
+    made = [node for node in graph.node if node.op_type == "DequantizeLinear"]
+    assert [*codes.values()] == ([kind] * 2 if kind else []) and len(made) == len(codes)
+    assert all(len(node.input) == 2 and node.input[0] in codes for node in made)
+    sizes = {one.i for node in made for one in node.attribute if one.name == "block_size"}
+    assert sizes == ({32} if kind == onnx.TensorProto.INT4 else set())
