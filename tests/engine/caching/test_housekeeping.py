@@ -92,7 +92,10 @@ def test_removing_everything_resets_the_counts(folder: CacheFolder) -> None:
 
 
 def test_a_cache_above_its_limit_is_pruned_to_nine_tenths(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, kept in ((1111, 4), (1110, 2)):
+    first = folder.runs / "a" / "first"
+    first.write_bytes(b"x" * 200)
+    os.utime(first, (0, 0))
+    for limit, kept in ((1311, 5), (1235, 4), (1111, 4), (1110, 2)):
         monkeypatch.setenv("SURGERY_CACHE_SIZE", str(limit))
         housekeeping.bound(folder)
         assert len(left(folder)) == kept
