@@ -77,6 +77,15 @@ def test_a_result_that_cannot_be_written_is_an_error() -> None:
         carried(text.parse("g (float[n] x) => (float[n] y) { y = Exp(x) }"), spoil)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ValueError("one line\n\n  and another"), "one line and another"), (KeyError(), "KeyError")]
+)
+def test_an_error_is_told_in_one_line(error: Exception, reason: str) -> None:
+    with pytest.raises(PassError) as found, graphsurgeon._named_errors("cannot write"):
+        raise error
+    assert found.value.what == f"onnx-graphsurgeon cannot write the model: {reason}"
+
+
 def test_a_constant_that_a_function_gets_is_written_before_its_nodes() -> None:
     model = text.parse(
         """<ir_version: 10, opset_import: ["": 18, "own": 1]> g (float[n] x) => (float[n] y) { y = own.scaled(x) }

@@ -228,6 +228,39 @@ def test_values_inside_the_original_that_are_inputs_of_a_changed_piece() -> None
     assert settle([relation], _model(), _model(piece), match).wraps == []
 
 
+@pytest.mark.parametrize(
+    ("forth", "back"),
+    [("h = Mul(a, w)", "a = Neg(h)"), ("h = Neg(w)", "a = Neg(h)"), ("h = Neg(a)", "a = Mul(h, w)")],
+)
+def test_values_inside_the_original_that_do_not_follow_back(forth: str, back: str) -> None:
+    piece = _model("g (float[2] h, float[2] w) => (float[2] y) { b = Mul(h, w) y = Exp(b) }")
+    match = PortMatch((("w", "w"),), (("y", "y"),), (("a", "a"),))
+    found = settle([Relation("input", "a", back, inverse=forth)], _model(), piece, match)
+    assert _lines(found.around(_model())) == [*_lines(_model()), forth] and found.inner == [("h", "h")]
+
+
+def test_names_that_values_of_the_original_have() -> None:
+    # `w` is another input now, and the previous one is computed from one whose name was taken for that.
+    changed = _model("g (float[2] w, float[2] w_1) => (float[2] y) { b = Mul(w, w_1) y = Exp(b) }")
+    accounts = [Relation("input", "x", "x = Neg(w)"), Relation("input", "v", "v = Clip(w_1, , w)")]
+    found = settle(accounts, _model(), changed, PortMatch((("x", "x"), ("w", "v")), (("y", "y"),)))
+    assert found.inputs == [("w_1", "w"), ("w_1_1", "w_1")]
+    assert _lines(found.around(_model()))[:2] == ["w = Clip(w_1_1, , w_1)", "x = Neg(w_1)"]
+    # An output that has the name of an input that is gone.
+    changed = _model("g (float[2] image, float[2] w) => (float[2] x) { b = Mul(image, w) x = Exp(b) }")
+    accounts = [Relation("input", "x", "x = Neg(image)"), Relation("output", "x", "x = Neg(y)")]
+    found = settle(accounts, _model(), changed, PortMatch((("x", "x"), ("w", "w")), (("y", "y"),)))
+    assert found.outputs == [("x_1", "x")] and found.outdated == {"x"}
+    # An output that has the name that another one had.
+    relation = Relation("output", "y", "y = Neg(z)")
+    found = _settled(relation, match=PortMatch((("x", "x"), ("w", "w")), (("y", "z"),)))
+    assert found.outputs == [("y_1", "y")] and not found.outdated
+    # What a current input does not say about another is no inverse of it.
+    relation = Relation("input", "x", "x = Neg(image)", inverse="other = Neg(x)")
+    found = settle([relation], _model(), changed, PortMatch((("x", "x"), ("w", "w")), ()))
+    assert found.inverses == []
+
+
 def test_pieces_and_joined_models() -> None:
     found = _settled(Pieces({"x": 0, "w": 0}, {"y": 0, "none": 0}, 2))
     (wrap,) = found.wraps
