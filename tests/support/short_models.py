@@ -37,6 +37,25 @@ def shortened(name: str, layers: int = 2) -> onnx.ModelProto:
     for node in graph.node:
         node.output[:] = [{kept: last, last: ""}.get(output, output) for output in node.output]
         node.input[:] = [last if value == kept else value for value in node.input]
+    _keep_what_is_read(graph)
+    return model
+
+
+def without_residuals(name: str) -> onnx.ModelProto:
+    """Return a bundled convolutional net without the blocks whose result is added to what they read."""
+    model = onnx.load(BUNDLED / f"{name}.onnx")
+    place = {output: number for number, node in enumerate(model.graph.node) for output in node.output}
+    reads: dict[str, str] = {}
+    for node in model.graph.node:
+        node.input[:] = [reads.get(value, value) for value in node.input]
+        if node.op_type == "Add" and all(value in place for value in node.input):
+            reads[node.output[0]] = min(node.input, key=place.__getitem__)
+    assert reads, name
+    _keep_what_is_read(model.graph)
+    return model
+
+
+def _keep_what_is_read(graph: onnx.GraphProto) -> None:
     wanted, nodes = {output.name for output in graph.output}, []
     for node in reversed(graph.node):
         if wanted.intersection(node.output):
@@ -48,7 +67,6 @@ def shortened(name: str, layers: int = 2) -> onnx.ModelProto:
         items = [type(item).FromString(item.SerializeToString()) for item in left]
         del field[:]
         field.extend(items)
-    return model
 
 
 def write(folder: Path) -> Path:
