@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.base.errors import SurgeryError, require_machine
@@ -70,11 +70,11 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Sensitivity(Record, keys="site=site.number site.anchor use metrics metric=score macs"):
+class Sensitivity(Record, keys="site=site.number site.anchor use metrics metric=score macs why"):
     """The loss of the outputs by one site alone: the share of the budget that it uses, and the worst of each metric.
 
     `macs` are the multiply-accumulates of its node, with free dims assumed to be 16. `score` is the user's metric, if
-    there is one.
+    there is one. `why` says how the runtime failed on the model with the sites that were left out, if it did.
     """
 
     site: Site
@@ -82,12 +82,15 @@ class Sensitivity(Record, keys="site=site.number site.anchor use metrics metric=
     metrics: Metrics
     macs: float
     score: float | None = None
+    why: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         found = super().to_json()
         if self.score is None:
             del found["metric"]
+        if not self.why:
+            del found["why"]
         return found
 
     def __str__(self) -> str:
@@ -160,6 +163,7 @@ class SiteChooser:
         self._all: frozenset[int] = frozenset()
         self._alone: dict[frozenset[int], Loss] = {}
         self._worst: tuple[int, ...] = ()
+        self._failures: dict[int, str] = {}
 
     def sensitivities(self, sites: Sequence[Site]) -> tuple[Sensitivity, ...]:
         """Measure each site alone; the most sensitive first."""
@@ -198,7 +202,8 @@ class SiteChooser:
         # So far, the runtime did not optimize the models, which rounds in another way; the result is judged optimized.
         best = self._optimized(chosen, best)
         converted = {site.number for site in best.applied} if best is not None else set()
-        found = [one for unit in units for one in unit.sites() if one.site.number not in converted]
+        unchanged = (one for unit in units for one in unit.sites() if one.site.number not in converted)
+        found = [replace(one, why=self._failures.get(one.site.number, "")) for one in unchanged]
         return ChosenSites(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
 
     def _optimized(self, chosen: list[Unit], best: Candidate | None) -> Candidate | None:
@@ -210,11 +215,13 @@ class SiteChooser:
             if best is None:
                 return None
             self._note(f"{len(best.applied)} of {len(self._all)} sites, optimized")
-            used = self._measured(best, optimized=True).use(self.limits)
-            if used <= 1.0:
+            loss = self._measured(best, optimized=True)
+            if loss.use(self.limits) <= 1.0:
                 return best
             chosen = sorted(chosen, key=_price)
-            chosen = chosen[: len(chosen) - max(1, len(chosen) // _PART)]
+            kept = len(chosen) - max(1, len(chosen) // _PART)
+            self._failures |= {number: loss.failure for number in _sites_of(chosen[kept:]) if loss.failure}
+            chosen = chosen[:kept]
             best = self._converted(_sites_of(chosen)) if chosen else None
         return None
 

@@ -439,11 +439,13 @@ def _listed(refused: Iterable[RefusedSite | Defect]) -> str:
 
 
 def _with_kept(message: str, kept: Sequence[Sensitivity]) -> str:
-    """Add the most sensitive of the sites that stay unchanged to a message."""
+    """Add the most sensitive of the sites that stay unchanged to a message, and how the runtime failed with them."""
     if not kept:
         return message
     named = first_few(kept, _MOST_LISTED, ";")
-    return f"{message}; {len(kept)} {'site stays' if len(kept) == 1 else 'sites stay'} unchanged: {named}"
+    failed = [one.why for one in kept if one.why]
+    because = f"; with {len(failed)} of them, the converted model fails as deployed: {failed[0]}" if failed else ""
+    return f"{message}; {len(kept)} {'site stays' if len(kept) == 1 else 'sites stay'} unchanged: {named}{because}"
 
 
 def _remark(verdict: Verdict | None) -> str:

@@ -11,6 +11,7 @@ import pytest
 from surgery.engine.pipeline import sensitivity
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.sensitivity import Cost, SiteChooser, costs_by_label
+from surgery.engine.pipeline.transaction import _with_kept
 from surgery.engine.recipe import PassStep
 from surgery.model import storage
 from surgery.model.graph import text
@@ -59,6 +60,28 @@ def test_sites_are_left_out_until_the_optimized_model_fits() -> None:
     assert measure(found.candidate, optimized=True).use(chooser.limits) <= 1.0
     assert converted == [1, 2, 3, 4] and [one.site.number for one in found.kept] == [8, 7, 6, 5]
     assert runs.count(True) == 5
+
+
+def test_sites_that_the_optimized_model_fails_with_say_so() -> None:
+    """ONNX Runtime 1.24 cannot load some float16 models with its optimizations; the accuracy is not the reason."""
+    sites = tuple(Site(number, f"s{number}", (), ()) for number in range(1, 5))
+
+    def run(skip: frozenset[int]) -> Candidate:
+        found = tuple(replace(site, skipped=site.number in skip) for site in sites)
+        return Candidate(PassStep("quantize"), onnx.ModelProto(), sites=found)
+
+    def measure(candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        numbers = [site.number for site in candidate.applied]
+        if optimized and 3 in numbers:
+            return Loss({}, "a fusion broke")
+        return Loss({"y": [{**SAME, "snr": 60.0 - sum(numbers)}]})
+
+    found = SiteChooser(run, measure, [MetricLimit("snr", 25.0)], {}, lambda what: None).choose(sites)
+    assert found.candidate is not None and [site.number for site in found.candidate.applied] == [1, 2]
+    assert {one.site.number: one.why for one in found.kept} == {4: "a fusion broke", 3: "a fusion broke"}
+    assert found.kept[0].to_json()["why"] == "a fusion broke"
+    said = _with_kept("ok", found.kept)
+    assert said.endswith("; with 2 of them, the converted model fails as deployed: a fusion broke")
 
 
 def test_groups_are_split_down_to_single_sites(monkeypatch: pytest.MonkeyPatch) -> None:
