@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
+from surgery.base.errors import SurgeryError
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.proto.signature import signature
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.comparing.ports import PortMatch
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature import tracker as following
 from surgery.verification.signature.tracker import SignatureTracker, match_by_order
@@ -393,6 +396,25 @@ def test_a_whole_model_that_passes_is_right_and_then_measured() -> None:
     assert _tracker(broken).verify_whole(MODEL, b"new") == UNRUN
 
 
+def test_a_model_that_is_right_stays_so() -> None:
+    for verdict, before, right in ((EQUAL, False, True), (DIFFERENT, False, False), (DIFFERENT, True, True)):
+        references = _References(_Terms(verdict=verdict))
+        references.is_right = before
+        _tracker(references).verify_whole(MODEL, b"new")
+        assert references.is_right is right
+
+
+def test_data_must_fit_the_original() -> None:
+    unfit = (DataSpec(Path("some.npz"), {"y": np.ones(2)}),)
+    accuracy = VerifySpec().accuracy
+    for inputs, spec in (
+        (replace(InputsSpec(), calibration=replace(InputsSpec().calibration, data=unfit)), VerifySpec()),
+        (InputsSpec(), VerifySpec(accuracy=replace(accuracy, samples=replace(accuracy.samples, data=unfit)))),
+    ):
+        with pytest.raises(SurgeryError, match=r"some\.npz: no value is given for input 'x'"):
+            SignatureTracker(DATA, inputs, spec)
+
+
 def test_a_verdict_of_an_earlier_run_counts_where_it_was_accepted() -> None:
     for verdict, before, right in ((EQUAL, False, True), (DIFFERENT, False, False), (DIFFERENT, True, True)):
         references = _References(_Terms())
@@ -420,6 +442,24 @@ def test_a_loss_is_measured_in_the_terms_of_accuracy() -> None:
     assert measured == "measured"
     options = {"optimized": True, "sets": (1, 2)}
     assert references.accurate.verifier.asked == [("measure", ("accurate", b"new"), options)]  # type: ignore[union-attr]
+
+
+def test_a_loss_is_measured_upstream_of_custom_operators() -> None:
+    before, after = (
+        _model(body=f"{body} b = acme.Odd(a) y = Abs(b)") for body in ("a = Neg(x)", "t = Exp(x) a = Log(t)")
+    )
+    accurate, terms = _Terms("accurate"), _Terms()
+    tracker = _tracker(_References(terms, accurate=accurate))
+    accurate.verifier.part, terms.verifier.part = None, "a part"
+    assert tracker.measured(before, after) == (before, after, "") and not tracker.unmeasured(before)
+    accurate.verifier.part, terms.verifier.part = "a part", None
+    assert tracker.unmeasured(before) == {"b", "y"}
+    one, other, where = tracker.measured(before, after)
+    assert where == "before acme:Odd"
+    assert [[node.op_type for node in model.graph.node] for model in (one, other)] == [["Neg"], ["Exp", "Log"]]
+    # Models without the operators have no such parts.
+    for pair in ((before, MODEL), (MODEL, after)):
+        assert tracker.measured(*pair) == (*pair, "")
 
 
 def test_calibration_has_the_names_of_the_committed_model() -> None:
