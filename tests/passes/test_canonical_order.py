@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-from support import ROOT
 from support.breadth import sampled
+from support.short_models import without_residuals
 
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
@@ -16,7 +16,6 @@ from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 
-MODELS = ROOT / "models"
 NESTED = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
 g (bool c, int64 n, float[2] x) => (float[2] y, float[2] z)
 <float[2] u = {1, 2}, float[2] v = {3, 4}, float[2] w = {5, 6}, float[2] a_dead_one = {7, 8}>
@@ -141,7 +140,7 @@ def test_declared_types_follow_the_nodes() -> None:
 
 def test_canonical_order_is_verified_like_any_step() -> None:
     recipe = recipes.parse("recipe: t\nsteps: [canonical-order, canonical-order]\nexpect: {signature: unchanged}", "t")
-    result = runner.apply(shuffled(onnx.load(MODELS / "mobilenet-tiny.onnx"), 6), recipe)
+    result = runner.apply(shuffled(without_residuals("mobilenet-tiny"), 6), recipe)
     assert [step.status for step in result.steps] == ["committed", "unchanged"]
     assert result.steps[0].verdict is not None and result.steps[0].verdict.status == "equal"
     assert result.ok
