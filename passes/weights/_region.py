@@ -63,13 +63,23 @@ class Region:
     constants: tuple[Taken, ...] = ()
 
     def is_closed(self, end: Node) -> bool:
-        """Return whether no node outside the region except `end` reads its values."""
+        """Return whether no node outside the region except `end` reads its values, and each node in it carries once."""
+        if not all(map(self._carries_once, self.nodes)):
+            return False
         for node in self.nodes:
             is_part = node.op == "Split" and self.values.get(node.required_input(0)) is not None
             if not is_part and any(value.is_used and value not in self.values for value in node.outputs):
                 return False
         inside = {*self.nodes, end}
         return all(set(value.consumers) <= inside for value in self.values)
+
+    def _carries_once(self, node: Node) -> bool:
+        """Return whether a node gets the factor by the inputs through which it carries it, and by no other one too."""
+        held = {place for place, value in enumerate(node.inputs) if value is not None and value in self.values}
+        held |= {taken.position for taken in self.constants if taken.reader == node}
+        if node.op in EITHER:
+            return len(held) == 1
+        return node.op in ALL or (0 not in held if node.op in PARAMETERS else held == {0})
 
 
 @dataclass(frozen=True)
