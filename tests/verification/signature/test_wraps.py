@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from surgery.base.errors import PassError
 from surgery.model.graph import text
 from surgery.model.graph.signature_mappings import Joined, Pieces, Relation
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.signature import signature
+from surgery.model.proto.signature import SignaturePort, signature
 from surgery.verification.comparing.ports import PortMatch, by_name
 from surgery.verification.inputs.spec import DataSpec, GeneratorSpec, InputsSpec, TensorSpec, VerifySpec
+from surgery.verification.signature import carrying
 from surgery.verification.signature.carrying import carry
 from surgery.verification.signature.piecewise import Piecewise
 from surgery.verification.signature.relating import (
@@ -333,11 +336,11 @@ def test_settings_of_inputs_are_carried_over() -> None:
     inputs = InputsSpec({"n": (4,), "m": (3,)}, tensors, generator=generator, only_given=True)
     ones = {"i": np.ones(2), "w": np.ones(2)}
     given = [
+        DataSpec(Path("unread")),
         DataSpec(Path("fits"), {"x": np.ones((9, 3)), **ones, "y": np.ones(2), "label": 1}),
         DataSpec(Path("wide"), {"x": np.ones((9, 4)), **ones}),
         DataSpec(Path("flat"), {"x": np.ones(3), **ones}),
         DataSpec(Path("few"), {"x": np.ones((9, 3))}),
-        DataSpec(Path("unread")),
     ]
     found, remarks = carry(inputs, given, signature(before), after, VerifySpec(), names={"x": "u"})
     assert found.dims == {"n": (4,), "m": (3,), "k": (4,)}
@@ -354,3 +357,69 @@ def test_settings_of_inputs_are_carried_over() -> None:
     assert found.data == () and not found.only_given and not found.tensors and found.generator is not None
     assert found.generator.gone == {"x", "w"}
     assert carry(inputs, [], signature(before), after, VerifySpec())[0].only_given
+
+
+@pytest.mark.parametrize(
+    ("inverses", "outcome", "found"),
+    [
+        (["image = Neg(x)"], None, [-1, -2]),
+        (["t = Neg(x) image = Mul(w, t)"], None, [-3, -8]),
+        (["none = Neg(x)", "image = Neg(x)"], None, [-1, -2]),
+        (["none = Neg(x)"], None, None),
+        (["image = Neg(x)"], SimpleNamespace(failure="it crashed", runs=()), None),
+        (["image = Neg(x)"], SimpleNamespace(failure=None, runs=["it failed"]), None),
+    ],
+)
+def test_sets_of_inputs_in_another_form(
+    inverses: list[str], outcome: Any, found: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    class Engine:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def run(self, data: bytes, feeds: list[dict[str, Any]]) -> Any:
+            model = onnx.load_model_from_string(data)
+            assert _ports(model) == [*feeds[0]]
+            names = [output.name for output in model.graph.output]
+            made = [dict(zip(names, ReferenceEvaluator(model).run(None, feed))) for feed in feeds]
+            return outcome or SimpleNamespace(failure=None, runs=made)
+
+        def close(self) -> None:
+            closed.append(self)
+
+    monkeypatch.setattr(carrying, "Engine", Engine)
+    before = _model()
+    after = _model(MODEL.replace("float[2] x", "float[2] image").replace("Neg(x)", "Neg(image)"))
+    names = {name: f"given/{name}" for name in ("x", "w")}
+    settled = Settled(outdated={"x"})
+    for line in inverses:
+        nodes = text.parse_nodes(line)
+        for node in nodes:
+            node.input[:] = [names.get(name, name) for name in node.input]
+        settled.inverses.append((nodes, nodes[-1].output[0]))
+    given = [DataSpec(Path("a set"), {"x": np.array([1.0, 2.0], np.float32), "w": np.array([3.0, 4.0], np.float32)})]
+    carried, remarks = carry(InputsSpec(), given, signature(before), after, VerifySpec(), settled=settled)
+    assert len(closed) == len(inverses)
+    if found is None:
+        assert not carried.data and remarks == ("the inputs 'a set' no longer fit the model and are left out",)
+    else:
+        (one,) = carried.data
+        assert one.arrays is not None and {*one.arrays} == {"image", "w"} and not remarks
+        assert one.arrays["image"].tolist() == found
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "dims", "fits"),
+    [
+        (np.ones((2, 3)), "tensor(float)", (2, "n"), True),
+        (np.ones((2, 3)), "tensor(float)", (3, "n"), False),
+        (np.ones(2), "tensor(float)", (2, "n"), False),
+        (np.ones((2, 3)), "tensor(float)", None, True),
+        ([np.ones(2)], "seq(tensor(float))", (3,), True),
+        (np.ones(2), "seq(tensor(float))", (3,), True),
+    ],
+)
+def test_whether_an_array_fits(value: Any, kind: str, dims: tuple[int | str, ...] | None, fits: bool) -> None:
+    assert carrying._fits(value, SignaturePort("x", kind, dims)) == fits
