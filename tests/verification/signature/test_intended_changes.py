@@ -10,13 +10,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from surgery.base.errors import WorkerError
 from surgery.model.graph import text
-from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.ports import PortMatch
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.signature import grafting
+from surgery.verification.signature import grafting, lifting
 from surgery.verification.signature.composition import compose, obstacle
 from surgery.verification.signature.grafting import above, graft
 from surgery.verification.signature.intended import examine, runs_elsewhere
@@ -24,6 +25,7 @@ from surgery.verification.signature.lifting import _is_same, _model, lift, run_c
 from surgery.verification.signature.terms import Freed
 
 NAN, INF = np.nan, np.inf
+EQUAL, DIFFERENT = Verdict(Status.EQUAL), Verdict(Status.DIFFERENT, message="y differs")
 SAME = PortMatch((("x", "x"),), (("y", "y"),))
 
 
@@ -152,6 +154,58 @@ def test_nodes_of_the_original_at_another_opset() -> None:
     assert "Nothing" in run_converter(given.SerializeToString(), 13)["reason"]
     older.graph.name = ""
     assert _model(stem, ["a"], older).graph.name == "stem"
+    unknown = onnx.GraphProto(node=text.parse_nodes("a = Nothing(x)"))
+    assert lift(unknown, ["a"], original, 17, InputsSpec(), VerifySpec()) is unknown
+
+
+WEIGHTED = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w) y = Exp(a) }"
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "reason"),
+    [
+        (WorkerError("it crashed", stage="convert"), "", "which cannot be converted: it crashed"),
+        ({"reason": "it is odd"}, "", "which cannot be converted: it is odd"),
+        (None, DIFFERENT, "and onnx's converter changes its results: y differs"),
+        (None, EQUAL, ""),
+    ],
+)
+def test_conversions_of_nodes_of_the_original(
+    answer: Any, verdict: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Any] = []
+
+    class Worker:
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def call(self, name: str, **given: Any) -> Any:
+            if isinstance(answer, WorkerError):
+                raise answer
+            return answer or run_converter(**given)
+
+        def close(self) -> None:
+            closed.append(self)
+
+    class Verifier(Worker):
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def verify(self, *_: Any) -> Any:
+            return verdict
+
+    monkeypatch.setattr(lifting, "Worker", Worker)
+    monkeypatch.setattr(lifting, "Verifier", Verifier)
+    original = text.parse(WEIGHTED, opset=12)
+    stem = onnx.GraphProto(node=original.graph.node[:1], initializer=original.graph.initializer)
+    found = lift(stem, ["a"], original, 13, InputsSpec(), VerifySpec())
+    assert len(closed) == (2 if answer is None else 1)
+    if reason:
+        assert found == f"the model imports ai.onnx 13, and the original 12, {reason}"
+    else:
+        assert isinstance(found, onnx.GraphProto) and [node.op_type for node in found.node] == ["Mul"]
+        # A constant without data elsewhere is converted with the nodes.
+        assert [tensor.name for tensor in found.initializer] == ["w"] and [port.name for port in found.input] == ["x"]
 
 
 def _with_sparse(source: str, name: str) -> onnx.ModelProto:
