@@ -34,6 +34,8 @@ dim_constraints(SKELETON, {"x": ["n"]}, ["n"])
 installed()
 share_arena = sessions.share_arena
 sessions.share_arena = lambda: None
-messages.pack({"result": sessions.run(SKELETON, [{"x": np.ones(1, np.float32)}], limit=1 << 20)})
-sessions.share_arena = share_arena
+try:
+    messages.pack({"result": sessions.run(SKELETON, [{"x": np.ones(1, np.float32)}], limit=1 << 20)})
+finally:
+    sessions.share_arena = share_arena
 huge_pages.merge()
