@@ -24,7 +24,8 @@ from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.time_budget import TimeBudget
-from surgery.verification.regions.value_shapes import follow, with_stand_ins
+from surgery.verification.regions.value_shapes import follow
+from surgery.verification.running.stand_ins import with_stand_ins
 
 if TYPE_CHECKING:
     import onnx

@@ -1,4 +1,4 @@
-"""Shapes of values at chosen dims, also inferred from the contents of shape tensors, and without custom operators."""
+"""Shapes of values at chosen dims, also inferred from the contents of shape tensors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.operators.subgraphs import subgraphs
-from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.model.shapes.declarations import Declared, bound
 from surgery.verification.inputs.dims import calculate
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
 
@@ -73,29 +70,3 @@ def _calculated(dim: ir.SymbolicDim, extents: Mapping[str, int]) -> int | ir.Sym
         with suppress(ValueError, SyntaxError, ZeroDivisionError):
             return calculate(dim.value, extents)
     return dim.evaluate(extents)
-
-
-def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each custom operator returns its first input, in the declared element type, if any.
-
-    Its values and shapes are examples of what the operator may return, not what it returns.
-    """
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    model = result
-    declared = {value.name: value.type for value in (*model.graph.value_info, *model.graph.output)}
-    functions = {(function.domain, function.name) for function in model.functions}
-    for node in custom_nodes(model):
-        is_call = (node.domain, node.op_type) in functions
-        if is_call or any(subgraphs(node)) or not node.input or not node.output:
-            continue
-        kind = declared.get(node.output[0])
-        dtype = 0 if kind is None else kind.tensor_type.elem_type
-        stand_in = onnx.helper.make_node("Cast" if dtype else "Identity", node.input[:1], node.output[:1])
-        if dtype:
-            stand_in.attribute.append(onnx.helper.make_attribute("to", dtype))
-        stand_in.name = node.name
-        node.CopyFrom(stand_in)
-    return model

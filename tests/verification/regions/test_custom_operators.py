@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
+from surgery.model.proto import extract
 from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.value_shapes import with_stand_ins
+from surgery.verification.running.stand_ins import with_stand_ins
 from surgery.verification.verdict.verifier import Verifier
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
@@ -43,8 +46,9 @@ SHAPED = "f = acme.Fancy<k = 2>(x) r = Relu(f) s = Shape(r) e = Expand(one, s) n
         # It is not taken to be what stands in for it.
         ("f = acme.Fancy(x) y = Neg(f)", "f = acme.Fancy(x) y = Neg(x)", False),
         ("f = acme.Fancy<k = 2>(x) y = Neg(f)", "f = acme.Fancy<k = 3>(x) y = Neg(f)", False),
-        # Sizes that it cannot return if it keeps the shape.
+        # A size that it does not return if it keeps the shape.
         ("f = acme.Fancy(x) y = MatMul(f, w)", "f = acme.Fancy(x) t = MatMul(f, w) y = Abs(t)", False),
+        ("f = acme.Fancy(x) y = MatMul(f, w)", "f = acme.Fancy(x) t = Neg(f) u = Neg(t) y = MatMul(u, w)", True),
     ],
 )
 def test_changes_downstream_of_a_custom_operator(before: str, after: str, passes: bool) -> None:
@@ -72,7 +76,7 @@ def test_integers_upstream_are_known_where_those_downstream_are_not() -> None:
 def test_a_stand_in_has_the_declared_type_and_the_name_of_its_node() -> None:
     body = """["first"] f = acme.Fancy<k = 2>(x, x) ["second"] g = acme.Typed(f) ["third"] y = Neg(g)
         ["fourth"] z = acme.Source()"""
-    proto = model(body, declared="int32[N,4] g")
+    proto = model(body, declared="int32[M,4] g")
     assert [node.name for node in custom_nodes(proto)] == ["first", "second", "fourth"]
     result = with_stand_ins(proto)
     assert [(node.name, node.op_type, [*node.input], [*node.output]) for node in result.graph.node[:3]] == [
@@ -83,6 +87,53 @@ def test_a_stand_in_has_the_declared_type_and_the_name_of_its_node() -> None:
     assert result.graph.node[1].attribute[0].i == onnx.TensorProto.INT32
     assert result.graph.node[3].op_type == "Source"
     assert proto.graph.node[0].op_type == "Fancy"
+
+
+@pytest.mark.parametrize(
+    ("reader", "shape"),
+    [
+        ("y = Neg(f)", [2, 9, 5, 5]),
+        ("y = Conv(f, k)", [2, 3, 5, 5]),
+        ("y = Conv<group = 2>(f, k)", [2, 6, 5, 5]),
+        ("y = ConvTranspose(f, t)", [2, 3, 5, 5]),
+        ("y = InstanceNormalization(f, v, v)", [2, 7, 5, 5]),
+        ("y = MatMul(f, m)", [2, 9, 5, 5]),
+        ("y = MatMul(m, f)", [2, 9, 4, 5]),
+        ("y = Add(f, v)", [2, 9, 5, 7]),
+        ("y = Mul(c, f)", [2, 3, 5, 5]),
+        ("y = Mul(one, f)", [2, 9, 5, 5]),
+        # Behind nodes that keep the shape, and all demands together.
+        ("r = Relu(f) s = Cast<to = 1>(r) y = Conv(s, k)", [2, 3, 5, 5]),
+        ("p = Conv(f, k) y = Add(f, v)", [2, 3, 5, 7]),
+        # A Transpose moves the axes.
+        ("r = Transpose(f) y = Conv(r, k)", [2, 9, 5, 5]),
+    ],
+)
+def test_a_stand_in_has_the_extents_that_constants_demand(reader: str, shape: list[int]) -> None:
+    proto = text.parse(f"""{HEAD} g (float[N,9,5,5] x) => (y) {{ f = acme.Fancy(k, x) {reader} }}""")
+    weights = {"k": [6, 3, 3, 3], "t": [3, 6, 3, 3], "m": [5, 4], "v": [7], "c": [1, 3, 1, 1], "one": [1]}
+    for name, dims in weights.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(dims, np.float32), name))
+    assert shapes(proto, {"x": np.ones((2, 9, 5, 5), np.float32)}, "f") == [shape]
+
+
+def shapes(proto: onnx.ModelProto, feed: dict[str, np.ndarray], *names: str) -> list[list[int]]:
+    """The shapes of values of a model with stand-ins, as ONNX Runtime computes them."""
+    made = extract.only(with_stand_ins(proto), names)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    known = {one.name for one in session.get_inputs()}
+    return [list(one.shape) for one in session.run(None, {name: one for name, one in feed.items() if name in known})]
+
+
+def test_stand_ins_of_several_results_have_their_declared_shapes() -> None:
+    body = "a, b, , c = acme.Nms(w, x) d = Cast<to = 1>(a) y = Add(b, b)"
+    ports = "(float[N,4] x) => (float[N,100,4] y)"
+    proto = model(body, ports, "float[3] w = {1, 2, 3}, int32[N,1] a, float[N,100,4] b, float[N,K] c")
+    feed = {"x": np.ones((2, 4), np.float32)}
+    # K is known of no input, so the third is as the input.
+    assert shapes(proto, feed, "a", "b", "c", "y") == [[2, 1], [2, 100, 4], [2, 4], [2, 100, 4]]
+    made = with_stand_ins(proto)
+    assert {one.op_type for one in made.graph.node if "a" in one.output} == {"Cast"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +158,8 @@ def test_operators_that_onnx_does_not_define_or_the_cpu_has_no_kernel_for(call: 
         <domain: "mine", opset_import: ["" : 17, "mine" : 1]> outer (v) => (w) {{ w = mine.inner(v) }}
         <domain: "mine", opset_import: ["" : 17, "acme" : 1]> inner (v) => (w) {{ w = acme.Foo(v) }}""")
     assert bool([*custom_nodes(proto)]) == custom
-    assert (with_stand_ins(proto).graph.node[0].op_type == "Cast") == (custom and "mine." not in call)
+    (made,) = (node for node in with_stand_ins(proto).graph.node if "y" in node.output)
+    assert (made.op_type == "Cast") == (custom and "mine." not in call)
 
 
 def test_operators_that_are_known_have_no_stand_in() -> None:
