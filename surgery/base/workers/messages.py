@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<Q")
 _HEADER_LIMIT = 1 << 30
 _BATCH = 1 << 16
+_ALIGNMENT = 16
+"""Bytes to which received arrays are aligned, as NumPy's own are."""
 _KIND = "$"
 _SCALARS = frozenset({bool, int, float, str, type(None)})
 
@@ -182,7 +184,9 @@ def _decode(value: Any, buffers: list[memoryview]) -> Any:
             return np.broadcast_to(_decode(value["element"], buffers).reshape(()), value["shape"])
         case "array":
             flat = np.frombuffer(buffers[value["buffer"]], dtype=dtype_of(value["dtype"]))
-            return flat.reshape(value["shape"])
+            # Small arrays arrive one after another. Kernels sum in another order where an input is not aligned.
+            aligned = flat.__array_interface__["data"][0] % _ALIGNMENT == 0
+            return (flat if aligned else flat.copy()).reshape(value["shape"])
         case _:
             objects = np.empty(len(value["items"]), dtype=object)
             objects[:] = [_decode(item, buffers) for item in value["items"]]
