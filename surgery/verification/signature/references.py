@@ -57,7 +57,7 @@ class References:
         self.accurate: SignatureView | None = None
         self._spec = spec
         self._next: _Next | None = None
-        self._seen: tuple[SignatureView, bytes, bytes] | None = None
+        self._seen: tuple[SignatureView, bytes] | None = None
 
     def comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
         """Return the terms for a changed model: the original's, or the committed one's if those cannot be used."""
@@ -128,10 +128,9 @@ class References:
 
     def aligned(self) -> bytes:
         """Return the committed model under the names of the original."""
-        terms, committed = self.terms, self.committed
-        if self._seen is None or self._seen[0] is not terms or self._seen[1] != committed:
-            self._seen = terms, committed, terms.align(onnx_model(committed), committed)
-        return self._seen[2]
+        if self._seen is None or self._seen[0] is not self.terms:  # a committed model always has terms of its own
+            self._seen = self.terms, self.terms.align(onnx_model(self.committed), self.committed)
+        return self._seen[1]
 
     def compared(
         self, before: onnx.ModelProto, after: onnx.ModelProto, renamed: Names, accounts: Accounts = ()

@@ -14,6 +14,7 @@ from surgery.model.graph.signature_mappings import Joined, Relation
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import references, terms
 from surgery.verification.signature.references import References
+from surgery.verification.signature.terms import SignatureView
 
 BODY = "a = Neg(x) b = Abs(a) y = Exp(b)"
 
@@ -209,3 +210,83 @@ def test_a_relation_makes_terms_of_its_own(made: list[_Verifier]) -> None:
     again = chain.comparable(_model(), {}, (Relation("output", "y", "y = Abs(y)"),))
     assert made[-1].accepted == [again.accepted] and again.accepted is not None
     assert [node.op_type for node in onnx.load_model_from_string(again.accepted).graph.node][-1] == "Abs"
+
+
+def _number(made: list[Any], terms: SignatureView) -> int:
+    return made.index(terms.verifier)
+
+
+NAMED = _model("b = Exp(x)", outputs="float[2] b")
+NAMES = {"y": "b"}
+
+
+def test_terms_that_are_not_adopted_are_given_up(made: list[_Verifier]) -> None:
+    chain = _chain()
+    fewer, same = _model("y = Exp(x)", "float[1] x", "float[1] y"), _model("y = Exp(x)")
+    assert chain.comparable(fewer, {}) is not chain.terms and len(made) == 2
+    chain.adopt(same, _data(same), {}, right=True, accepted=False)
+    assert _open(made) == [0]
+    # Also those in which a model is the original itself, which are made once.
+    first = chain.fresh_terms(same, b"one")
+    assert chain.fresh_terms(same, b"one") is first and _open(made) == [0, 2]
+    assert chain.fresh_terms(same, b"two") is not first and _open(made) == [0, 3]
+    chain.close()
+    assert _open(made) == []
+
+
+def test_a_lossy_model_with_other_names(made: list[_Verifier]) -> None:
+    chain = _chain(_model("a = Neg(x) y = Abs(a) z = Exp(x)", outputs="float[2] y, float[2] z"))
+    chain.adopt(NAMED, _data(NAMED), NAMES, right=True, accepted=False, lossy=True)
+    accurate = chain.accurate
+    # The terms that were made for the comparison are those of accuracy from now on.
+    assert accurate is not None and accurate.match.outputs == (("y", "b"),) and _open(made) == [1, 2]
+    assert [_number(made, terms) for terms in (accurate, chain.terms)] == [1, 2]
+    relation = (Relation("output", "b", "b = Neg(b)"),)
+    assert chain.accurate_terms(NAMED, {}) is accurate is not chain.accurate_terms(NAMED, {}, relation)
+    # What was prepared for the next one is used.
+    chain.fresh_terms(NAMED, b"next")
+    count = len(made)
+    chain.adopt(NAMED, b"next", {}, right=True, accepted=False, lossy=True)
+    assert len(made) == count and chain.terms.reference == b"next"
+    chain.close()
+    assert not made[1].is_open and not made[_number(made, chain.terms)].is_open
+
+
+def test_the_committed_model_under_the_names_of_the_original(made: list[_Verifier]) -> None:
+    chain = _chain()
+    chain.adopt(NAMED, _data(NAMED), NAMES, right=True, accepted=False)
+    found = chain.aligned()
+    assert chain.aligned() is found and onnx.load_model_from_string(found).graph.node[0].output[0] == "y"
+    other = _model("b = Log(x)", outputs="float[2] b")
+    chain.adopt(other, _data(other), {}, right=True, accepted=False)
+    assert onnx.load_model_from_string(chain.aligned()).graph.node[0].op_type == "Log"
+    # The same model in other terms.
+    chain.adopt(other, _data(other), {}, (Relation("output", "b", "b = Neg(b)"),), right=True, accepted=False)
+    (name,) = (mine for mine, _ in chain.terms.match.outputs)
+    assert onnx.load_model_from_string(chain.aligned()).graph.output[0].name == name == "b"
+
+
+def test_both_models_have_the_names_of_the_one_they_are_compared_with(made: list[_Verifier]) -> None:
+    chain = _chain()
+    wider = _model("n = Sin(x) b = Exp(n) c = Neg(n)", outputs="float[2] b, float[2] c")
+    _, before, after = chain.compared(_model(), wider, NAMES)
+    assert [model.graph.output[0].name for model in (before, after)] == ["y", "y"]
+    chain.adopt(wider, _data(wider), NAMES, right=True, accepted=False)
+    piece = _model("b = Log(n)", "float[2] n", "float[2] b")
+    _, before, after = chain.compared(wider, piece, {})
+    assert [model.graph.output[0].name for model in (before, after)] == ["b", "b"]
+    assert [node.output[0] for node in before.graph.node] == ["n", "b"]
+    # The terms that were tried before are given up.
+    assert _number(made, chain.comparable(piece, {})) == len(made) - 1 and _open(made) == [0, len(made) - 1]
+    # What relations put around the original is around the committed model, too.
+    _, before, _ = chain.compared(wider, wider, {}, (Relation("output", "b", "b = Neg(b)"),))
+    assert [node.op_type for node in before.graph.node] == ["Sin", "Exp", "Neg", "Neg"]
+
+
+def test_a_model_that_is_compared_with_neither_has_the_terms_of_the_one_before(made: list[_Verifier]) -> None:
+    chain = _chain(_model(opset=17))
+    newer, other = _model("y = Sin(x)"), _model("o = Neg(i)", "float[2] i", "float[2] o")
+    chain.adopt(newer, _data(newer), {}, right=True, accepted=False)
+    both = _model("y = Sin(q) p_o = Neg(y)", "float[2] q", "float[2] y, float[2] p_o")
+    found = chain.comparable(both, {}, (Joined(_data(other), {"i": "y"}, "p_"),))
+    assert found.problem(both) is not None and found.remarks[0].startswith("compared with the model before this step")
