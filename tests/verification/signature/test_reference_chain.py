@@ -267,9 +267,10 @@ def test_the_committed_model_under_the_names_of_the_original(made: list[_Verifie
 
 
 def test_both_models_have_the_names_of_the_one_they_are_compared_with(made: list[_Verifier]) -> None:
-    chain = _chain()
+    first = _model("a = Neg(x) y = Abs(a) c = Exp(x)", outputs="float[2] y, float[2] c")
+    chain = _chain(first)
     wider = _model("n = Sin(x) b = Exp(n) c = Neg(n)", outputs="float[2] b, float[2] c")
-    _, before, after = chain.compared(_model(), wider, NAMES)
+    _, before, after = chain.compared(first, wider, NAMES)
     assert [model.graph.output[0].name for model in (before, after)] == ["y", "y"]
     chain.adopt(wider, _data(wider), NAMES, right=True, accepted=False)
     piece = _model("b = Log(n)", "float[2] n", "float[2] b")
