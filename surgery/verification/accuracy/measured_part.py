@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import first_few
-from surgery.base.operators.subgraphs import initializer_names
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.extract import cut
+from surgery.model.proto.extract import only
 from surgery.model.runtime.custom_operators import custom_nodes
 from surgery.verification.comparing.ports import make_room
 from surgery.verification.inputs.spec import DataSpec
@@ -45,12 +44,13 @@ class MeasuredPart:
 
         model = onnx.load_model_from_string(original)
         sides = _Sides.of(model)
-        reads = dict(sides.reads())
-        outputs = list(dict.fromkeys([*sides.outputs, *reads.values()]))
+        # An output that custom operators read, too, is measured as an output.
+        reads = {place: name for place, name in sides.reads() if name not in sides.outputs}
+        outputs = [*sides.outputs, *reads.values()]
         if not sides.custom or not outputs:
             return None
         kinds = dict.fromkeys(":".join(filter(None, (node.domain, node.op_type))) for node in sides.custom)
-        return cls(_computing(model, outputs, sides.flow), reads, tuple(kinds))
+        return cls(only(model, outputs).SerializeToString(deterministic=True), reads, tuple(kinds))
 
     @property
     def custom(self) -> str:
@@ -86,8 +86,7 @@ class MeasuredPart:
             if node is None or index >= len(node.input) or not node.input[index]:
                 return None
             fed.setdefault(name, node.input[index])
-        needed = list(dict.fromkeys([*sides.outputs, *fed.values()]))
-        part = onnx.load_model_from_string(_computing(model, needed, sides.flow))
+        part = only(model, [*sides.outputs, *fed.values()])
         moved = make_room(part.graph, [name for name, source in fed.items() if name != source])
         part.graph.node.extend(
             onnx.helper.make_node("Identity", [moved.get(source, source)], [name])
@@ -143,15 +142,3 @@ class _Sides:
 
 def _key(node: onnx.NodeProto) -> str:
     return node.name or next(filter(None, node.output), "")
-
-
-def _computing(model: onnx.ModelProto, outputs: list[str], flow: Flow) -> bytes:
-    """Return the nodes upstream of some values, with these values as outputs and with all inputs of the model."""
-    part = cut(model, {}, outputs, flow)
-    kept, defaults = initializer_names(part.graph), initializer_names(model.graph)
-    del part.graph.input[:], part.graph.output[:]
-    part.graph.input.extend(one for one in model.graph.input if one.name in kept or one.name not in defaults)
-    for name in outputs:
-        part.graph.output.add().name = name
-    data: bytes = part.SerializeToString(deterministic=True)
-    return data

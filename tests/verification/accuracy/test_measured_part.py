@@ -46,6 +46,7 @@ def shown(skeleton: bytes) -> tuple[list[str], list[str]]:
         ("k = Constant<value_float=1.0>() y = acme.Foo(x, k) a = Tanh(x) z = acme.Bar(a)", ["Tanh"], ["a"]),
         ("y = acme.Foo(x) z = Tanh(y)", None, None),
         ("y = Tanh(x) z = Neg(x)", None, None),
+        ("z = Tanh(x) y = acme.Foo(z)", ["Tanh"], ["z"]),
         # A plugin in the domain of onnx, and a kernel that only a GPU has.
         ("a = Tanh(x) y = EfficientNMS_TRT(a) z = Neg(a)", ["Tanh", "Neg"], ["z", "a"]),
         ("a = Tanh(x) y = com.microsoft.PackedAttention(a) z = Neg(a)", ["Tanh", "Neg"], ["z", "a"]),
@@ -74,15 +75,15 @@ def test_a_custom_operator_in_a_subgraph_or_a_function_counts() -> None:
     assert found is not None and shown(found.skeleton) == (["Plain"], ["a"])
 
 
-def test_unused_inputs_stay_and_overridable_weights_only_with_their_value() -> None:
+def test_inputs_stay_even_if_only_what_is_left_out_reads_them() -> None:
     header = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
         g (float[N,4] x, float[N] other, float[4] w, float[4] u) => (float[N,4] y)
         <float[4] w = {1, 2, 3, 4}, float[4] u = {1, 2, 3, 4}>"""
-    found = part(model("a = Mul(x, w) b = acme.Foo(a) y = Mul(b, u)", header))
-    assert found is not None
+    found = part(model("a = Mul(x, w) b = acme.Foo(a, other) y = Mul(b, u)", header))
+    assert found is not None and shown(found.skeleton) == (["Mul"], ["a"])
     graph = onnx.load_model_from_string(found.skeleton).graph
-    assert [value.name for value in graph.input] == ["x", "other", "w"]
-    assert [tensor.name for tensor in graph.initializer] == ["w"]
+    assert [value.name for value in graph.input] == ["x", "other", "w", "u"]
+    assert [tensor.name for tensor in graph.initializer] == ["w", "u"]
 
 
 BEFORE = "a = Tanh(x) y = acme.Foo(a) z = Neg(x)"
