@@ -1,7 +1,12 @@
 """Values of tensors in two models on the same inputs, and how far they are apart."""
 
-from pathlib import Path
+from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +16,7 @@ from surgery.base.errors import UsageError
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+from surgery.verification.signature import tensor_looks
 from surgery.verification.signature.tensor_looks import InnerValues, ModelPair, TensorLook
 
 FIRST = """g (float[n, 3] x) => (float[n, 3] y) <float[3] b = {1, 2, 3}> {
@@ -115,3 +121,123 @@ def test_large_weights_of_a_file_are_read(tmp_path: Path) -> None:
     pair = ModelPair(data, data, stored.weights, InputsSpec(), VerifySpec())
     found = InnerValues().look("big", pair)
     assert found.is_original and found.before is not None and found.before[0][4095] == 4095
+
+
+# With runs by hand
+
+
+class _Run:
+    """A run of an original on two sets of inputs, which gives known values of any tensor."""
+
+    made: list[_Run]
+
+    def __init__(self, data: bytes, *_: Any) -> None:
+        self.data, self.problem, self.engine = data, "", "an engine"
+        sets: Any = (("normal", {"n": 2}, 1.0), ("zeros", {}, 2.0))
+        self.runs = [
+            SimpleNamespace(feed={"x": np.full(2, value)}, binding=SimpleNamespace(character=kind, dims=dims))
+            for kind, dims, value in sets
+        ]
+        self.prepared = 0
+        self.made.append(self)
+
+    def prepare(self) -> None:
+        self.prepared += 1
+        self.problem = PROBLEM.get(self.data)  # type: ignore[assignment]
+
+    def engine_for(self, engine: str) -> Any:
+        return SimpleNamespace(run=lambda data, feeds: OUTCOMES.pop(0), close=lambda: None)
+
+
+PROBLEM: dict[bytes, str] = {}
+OUTCOMES: list[Any] = []
+ONE, OTHER = np.ones(2), np.zeros(2)
+
+
+def _outcome(*runs: Any, crash: Exception | None = None, failure: str | None = None) -> Any:
+    made = [one if isinstance(one, str) else {"a": one} for one in runs]
+    return SimpleNamespace(crash=crash, failure=failure, runs=made)
+
+
+def _pair(first: str = FIRST, second: str = SECOND, **options: Any) -> ModelPair:
+    models = [text.parse(one) for one in (first, second)]
+    data = [model.SerializeToString(deterministic=True) for model in models]
+    return ModelPair(data[0], data[1], storage.opened(models[0]).weights, InputsSpec(), VerifySpec(**options))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[_Run]:
+    _Run.made = []
+    OUTCOMES.clear()
+    PROBLEM.clear()
+    monkeypatch.setattr(tensor_looks, "ReferenceRun", _Run)
+    return _Run.made
+
+
+def test_an_original_runs_once(made: list[_Run]) -> None:
+    looks = InnerValues()
+    OUTCOMES[:] = [_outcome(ONE, ONE), _outcome(ONE, OTHER)] * 2
+    for _ in range(2):
+        found = looks.look("a", _pair())
+        assert found.sets == ("normal (n = 2)", "zeros") and not found.is_original
+    assert [one.prepared for one in made] == [1]
+    OUTCOMES[:] = [_outcome(ONE, ONE)] * 3
+    # Of the same model, there is only the original.
+    found = looks.look("a", _pair(FIRST, FIRST))
+    assert found.is_original and found.after is None and found.before is not None and len(OUTCOMES) == 2
+    looks.look("a", _pair(FIRST, FIRST))
+    assert [one.prepared for one in made] == [1]
+    looks.look("a", _pair(FIRST, FIRST, mode="final"))
+    assert [one.prepared for one in made] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kept"),
+    [
+        ([_outcome(ONE, "bad"), _outcome(ONE, ONE)], ("normal (n = 2)",)),
+        ([_outcome(ONE, ONE), _outcome([ONE], ONE)], ("zeros",)),
+        ([_outcome("bad", ONE), _outcome(ONE, "worse")], "there are no values: bad"),
+        ([_outcome([ONE], [ONE])], "there are no values: it is a sequence or an optional value, not a tensor"),
+        ([_outcome(failure="it is odd")], "the model does not run: it is odd"),
+        ([_outcome(crash=OSError("it crashed"))], "it crashed"),
+    ],
+)
+def test_sets_of_inputs_without_values(outcomes: list[Any], kept: tuple[str, ...] | str, made: list[_Run]) -> None:
+    OUTCOMES[:] = outcomes if len(outcomes) > 1 else outcomes * 2
+    if isinstance(kept, tuple):
+        found = InnerValues().look("a", _pair())
+        assert found.sets == kept and found.before is not None and len(found.before) == 1
+    else:
+        with pytest.raises((UsageError, OSError), match=f"^{kept}$"):
+            InnerValues().look("a", _pair())
+
+
+def test_an_original_that_does_not_run(made: list[_Run]) -> None:
+    PROBLEM[_pair().original] = "it is odd"
+    with pytest.raises(UsageError, match="the model does not run: it is odd"):
+        InnerValues().look("a", _pair())
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "found"),
+    [
+        (np.ones(2, np.float32), np.float16, "float16"),
+        (np.ones(2, np.float32), None, "float32"),
+        (np.array(["a"], object), np.float32, "object"),
+        (np.array(["a"]), np.float32, "<U1"),
+        ([np.ones(2)], np.float32, None),
+    ],
+)
+def test_inputs_have_the_element_types_of_a_model(array: Any, dtype: Any, found: str | None) -> None:
+    cast = tensor_looks._cast(array, None if dtype is None else np.dtype(dtype))
+    assert cast is array if found is None else cast.dtype == found
+
+
+def test_values_that_are_numbers() -> None:
+    arrays = (np.float32, np.int8, np.bool_, np.uint8, ml_dtypes.bfloat16)
+    for dtype in arrays:
+        (one,) = tensor_looks._numbers([np.ones(2, dtype)]) or ()
+        assert one.dtype == np.float64 and one.tolist() == [1, 1]
+    assert tensor_looks._numbers([np.array(["a"], object)]) is tensor_looks._numbers(None) is None
+    found = TensorLook("a", (ONE,), None, ("normal",), VerifySpec()).numbers
+    assert found[0] is not None and found[1] is None
