@@ -124,7 +124,12 @@ def test_ranges_include_zero() -> None:
 
 
 def test_data_without_a_range_are_refused() -> None:
-    for numbers, reason in (([np.nan, 1], "NaN"), ([np.inf], "infinite"), ([0, 0], "zero"), ([], "empty")):
+    for numbers, reason in (
+        ([np.nan, 1], "NaN"),
+        ([np.inf], "infinite"),
+        ([0, 0], "zero"),
+        ([], "no calibration input"),
+    ):
         with pytest.raises(Refusal, match=reason):
             choose_range(gathered([np.array(numbers, np.float32)]), "minmax", UINT8)
 

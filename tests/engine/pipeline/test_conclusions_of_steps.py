@@ -269,11 +269,22 @@ def test_a_verdict_without_a_comparison_is_remarked(verdict: Verdict | None, rem
     assert _remark(verdict) == remark
 
 
+class _Kept(SimpleNamespace):
+    def __init__(self, name: str, why: str = "") -> None:
+        super().__init__(name=name, why=why)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
 def test_sites_that_stay_are_added_to_the_message() -> None:
-    kept: list[Any] = ["a", "b", "c", "d"]
+    kept: list[Any] = [_Kept(name) for name in "abcd"]
     assert _with_kept("close", []) == "close"
     assert _with_kept("close", kept[:1]) == "close; 1 site stays unchanged: a"
     assert _with_kept("close", kept) == "close; 4 sites stay unchanged: a; b; c; and 1 more"
+    kept[2:] = [_Kept("c", "no kernel"), _Kept("d", "no memory")]
+    because = "with 2 of them, the converted model fails as deployed: no kernel"
+    assert _with_kept("close", kept) == f"close; 4 sites stay unchanged: a; b; c; and 1 more; {because}"
 
 
 @pytest.mark.parametrize(
