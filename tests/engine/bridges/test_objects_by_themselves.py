@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import onnx_ir as ir
 import pytest
 
@@ -165,8 +166,6 @@ def test_a_predicate_returns_true_or_false(monkeypatch: pytest.MonkeyPatch, answ
 
 
 # Tensors that onnx-graphsurgeon reads from files
-
-gs = pytest.importorskip("onnx_graphsurgeon")
 
 
 @pytest.fixture
