@@ -75,7 +75,9 @@ def read_private(path: Path) -> CryptoSigner:
         todo = f"set {PASSWORD}" if "not given" in str(error) or "protected" in str(error) else f"unset {PASSWORD}"
         raise UsageError(f"the private key cannot be read: {error}", where=str(path), todo=todo) from error
     except Exception as error:
-        if password and "password" in str(error).lower():
+        # One wrong password in 256 decrypts to something that only its content shows to be no key.
+        is_encrypted = b"ENCRYPTED" in data or b"OPENSSH" in data[:64]
+        if password and (is_encrypted or "password" in str(error).lower()):
             raise UsageError(f"{PASSWORD} is not the password of this key", where=str(path)) from error
         raise UsageError(
             "this is not a readable private key",

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from surgery.base.errors import UsageError
 from surgery.engine.provenance import signing
@@ -21,6 +22,32 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SURGERY_KEY_PASSWORD", "wrong")
     with pytest.raises(UsageError, match="SURGERY_KEY_PASSWORD is not the password of this key"):
         signing.read_private(key)
+
+
+@pytest.mark.parametrize(
+    ("begin", "message"),
+    [
+        ("-----BEGIN ENCRYPTED PRIVATE KEY-----", "SURGERY_KEY_PASSWORD is not the password of this key"),
+        (
+            "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED",
+            "SURGERY_KEY_PASSWORD is not the password of this key",
+        ),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "SURGERY_KEY_PASSWORD is not the password of this key"),
+        ("-----BEGIN PRIVATE KEY-----", "this is not a readable private key"),
+    ],
+)
+def test_a_wrong_password_may_decrypt_a_key_to_nonsense(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, message: str
+) -> None:
+    def load(data: bytes, password: bytes | None) -> None:
+        raise ValueError("error parsing asn1 value")
+
+    monkeypatch.setattr(serialization, "load_pem_private_key", load)
+    monkeypatch.setattr(serialization, "load_ssh_private_key", load)
+    monkeypatch.setenv("SURGERY_KEY_PASSWORD", "wrong")
+    (tmp_path / "k.pem").write_text(begin)
+    with pytest.raises(UsageError, match=message):
+        signing.read_private(tmp_path / "k.pem")
 
 
 def test_a_file_without_a_key_is_no_private_key_with_any_password(
