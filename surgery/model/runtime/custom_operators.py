@@ -32,11 +32,11 @@ def custom_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def _runs_custom(nodes: Collection[onnx.NodeProto], own: Collection[_Key], custom: Collection[_Key]) -> bool:
     """Return whether any node is custom, given the functions of the model and those of them that run custom ones."""
     keys = ((node.domain, node.op_type) for node in nested([*nodes]))
-    return any(key in custom if key in own else not is_known(*key) for key in keys)
+    return any(key in custom if key in own else not _is_known(*key) for key in keys)
 
 
 @cache
-def is_known(domain: str, op: str) -> bool:
+def _is_known(domain: str, op: str) -> bool:
     """Return whether onnx defines an operator, or some release of ONNX Runtime computes it on the CPU."""
     domain = plain_domain(domain)
     return is_standard(domain, op) or (domain, op) in listed()

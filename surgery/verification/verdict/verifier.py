@@ -115,7 +115,6 @@ class Verifier:
     @cached_property
     def calibration(self) -> Samples:
         """The inputs that passes calibrate with, under the names of the original."""
-        self.changes.prepare_whole()
         if self.part is not None:
             return self.part.verifier.calibration
         return samples(self.original, self._inputs.calibration, CALIBRATION_SEED)
